@@ -1,0 +1,18 @@
+//! Bounds both sides keep to. A body over its bound is answered 413.
+
+/// Largest report, in bytes of JSON.
+pub const REPORT_BYTES_MAX: usize = 16 << 20;
+/// Largest of all other bodies from a node, in bytes.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Most differences in one report; beyond it the agent says how many it left out, which is never "no drift".
+pub const DIFFERENCES_MAX: usize = 20_000;
+/// Most places named that could not be looked at.
+pub const NOT_LOOKED_AT_MAX: usize = 2_000;
+/// Longest text of a reason or detail, in bytes.
+pub const TEXT_BYTES_MAX: usize = 4_096;
+/// Longest wait for a task in one request, in seconds.
+pub const TASK_WAIT_SECS_MAX: u64 = 25;
+/// Shortest and longest pause between heartbeats that an agent obeys, in seconds.
+pub const HEARTBEAT_SECS: std::ops::RangeInclusive<u64> = 1..=3_600;
+/// Attempts of a deployment before the node is left alone.
+pub const DEPLOYMENT_ATTEMPTS_MAX: u32 = 3;

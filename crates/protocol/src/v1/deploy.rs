@@ -1,0 +1,179 @@
+//! Installing: what to put where, how it goes, how it ended.
+
+use std::collections::BTreeMap;
+
+use manifest::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::DeploymentId;
+
+/// Everything a deployer needs to install. Nothing in it is secret.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeploySpec {
+    /// The deployment.
+    pub deployment_id: DeploymentId,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// The node's name (its hostname).
+    pub node_name: String,
+    /// Image version: manifest digest, signed by the image key.
+    pub image: Digest,
+    /// Agent layer: manifest digest, signed by the agent-release key.
+    pub agent_layer: Digest,
+    /// Which disk.
+    pub disk: DiskRule,
+    /// How it is divided.
+    pub layout: Layout,
+}
+
+/// Which disk to install on. All given conditions must hold, and exactly one disk must fulfil them: none or several is
+/// an error that lists what was there. With nothing given, the machine must have exactly one candidate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiskRule {
+    /// Serial number, exactly.
+    pub serial: Option<String>,
+    /// World-wide name, exactly.
+    pub wwn: Option<String>,
+    /// Model contains this.
+    pub model: Option<String>,
+    /// Least size in bytes.
+    pub size_min_bytes: Option<u64>,
+    /// Greatest size in bytes.
+    pub size_max_bytes: Option<u64>,
+}
+
+/// Partitions and filesystems. The ids are chosen by the server so that rendered files can name them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Size of the EFI system partition in MiB.
+    pub esp_mib: u32,
+    /// Volume id of the ESP's FAT: eight upper-case hexadecimal digits.
+    pub esp_volume_id: String,
+    /// UUID of the root filesystem (ext4), which takes the rest of the disk.
+    pub root_uuid: uuid::Uuid,
+}
+
+/// What a deployment is doing. The order is the order of the stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Manifests are fetched and their signatures checked.
+    Verify,
+    /// The disk is chosen.
+    SelectDisk,
+    /// Old partition tables, RAID, LVM and filesystem signatures are cleared.
+    Wipe,
+    /// The partition table is written and filesystems are made.
+    Partition,
+    /// Files are written and checked against the manifest.
+    Write,
+    /// Node configuration is rendered and written.
+    Configure,
+    /// Everything is flushed, unmounted and read back where needed.
+    Finish,
+}
+
+impl Stage {
+    /// The name used on consoles, in the API and in the CLI.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Verify => "verify",
+            Self::SelectDisk => "select_disk",
+            Self::Wipe => "wipe",
+            Self::Partition => "partition",
+            Self::Write => "write",
+            Self::Configure => "configure",
+            Self::Finish => "finish",
+        }
+    }
+}
+
+/// Sent at least every second while a deployment runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Progress {
+    /// Current stage.
+    pub stage: Stage,
+    /// For people: what exactly.
+    pub detail: String,
+    /// Content bytes written and checked so far.
+    pub bytes_done: u64,
+    /// Content bytes in all; 0 until known.
+    pub bytes_total: u64,
+    /// Files written and checked so far.
+    pub files_done: u64,
+    /// Files in all; 0 until known.
+    pub files_total: u64,
+}
+
+/// Asks for the node's configuration, once the deployer knows the disk and has made the node's keys.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RenderRequest {
+    /// MAC of the interface the machine booted from.
+    pub boot_mac: String,
+    /// SSH host public keys made on the node, in OpenSSH's one-line form.
+    pub ssh_host_keys: Vec<String>,
+    /// PKCS #10 request of the agent's own key, PEM.
+    pub agent_certificate_request: String,
+    /// The disk chosen: serial, WWN or name, for the record.
+    pub disk: super::Disk,
+}
+
+/// The node's layer above the image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RenderReply {
+    /// The overlay's manifest: canonical text. Files of class `rendered` have their content in `files`; files without
+    /// content (class `seeded`) are made by the deployer: keys.
+    pub overlay_manifest: String,
+    /// Contents by digest.
+    pub files: BTreeMap<Digest, RenderedFile>,
+    /// The agent's certificate, PEM.
+    pub agent_certificate: String,
+}
+
+/// Content of a rendered file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RenderedFile {
+    /// The bytes, base64.
+    pub base64: String,
+}
+
+/// How a deployment ended on the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// Written, checked, flushed; the machine restarts now.
+    Installed {
+        /// Regular files written and checked.
+        files: u64,
+        /// Bytes of content.
+        bytes: u64,
+        /// HTTP requests made for image data.
+        requests: u64,
+        /// Seconds from the task to now.
+        duration_secs: u64,
+    },
+    /// Given up; the disk does not hold a usable system.
+    Failed {
+        /// Where.
+        stage: Stage,
+        /// Why, with what was found and expected.
+        reason: String,
+    },
+}
+
+/// What the deployer trusts, put into its ramdisk by the boot plane as `/etc/plumbline/authority.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authority {
+    /// The appliance's CA certificate, PEM.
+    pub ca_certificate: String,
+    /// Public key that signs images (minisign).
+    pub image_key: String,
+    /// Public key that signs agent layers (minisign).
+    pub agent_release_key: String,
+    /// Base URL of the agents' listener (`https://10.77.0.1:8443`).
+    pub agent_url: String,
+    /// Base URL of the boot listener (`http://10.77.0.1:8081`).
+    pub boot_url: String,
+}

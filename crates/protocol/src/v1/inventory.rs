@@ -1,0 +1,110 @@
+//! What a machine is made of, read in the deployer. Unknown values are `None`, never made up.
+
+use serde::{Deserialize, Serialize};
+
+/// Inventory of one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Inventory {
+    /// Processors.
+    pub cpu: Cpu,
+    /// Usable memory in bytes (`MemTotal`).
+    pub memory_bytes: u64,
+    /// Disks that could hold an installation; no partitions, loop, ram or optical devices.
+    pub disks: Vec<Disk>,
+    /// Network interfaces with hardware behind them.
+    pub nics: Vec<Nic>,
+    /// PCI functions.
+    pub pci: Vec<PciDevice>,
+    /// Firmware's identity tables.
+    pub dmi: Dmi,
+    /// Whether the machine was started by UEFI.
+    pub uefi: bool,
+    /// What could not be read, as `what: why`.
+    #[serde(default)]
+    pub problems: Vec<String>,
+}
+
+/// Processors, from /proc/cpuinfo.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Cpu {
+    /// Model name of the first processor.
+    pub model: Option<String>,
+    /// Physical packages.
+    pub sockets: u32,
+    /// Physical cores over all packages.
+    pub cores: u32,
+    /// Logical processors.
+    pub threads: u32,
+}
+
+/// A block device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Disk {
+    /// Kernel name of this boot (`nvme0n1`); another one next time.
+    pub name: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Logical sector size in bytes.
+    pub sector_bytes: u32,
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// World-wide name, EUI-64 or NGUID.
+    pub wwn: Option<String>,
+    /// Whether it spins.
+    pub rotational: bool,
+    /// Whether the kernel calls it removable (USB sticks, BMC virtual media).
+    pub removable: bool,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Nic {
+    /// Kernel name of this boot.
+    pub name: String,
+    /// Permanent link-layer address, lower case with colons.
+    pub mac: String,
+    /// Driver.
+    pub driver: Option<String>,
+    /// PCI address.
+    pub pci_address: Option<String>,
+    /// Speed in Mb/s; none without a link.
+    pub speed_mbps: Option<u32>,
+    /// Whether it has a carrier.
+    pub link: bool,
+    /// Whether the machine booted from it.
+    pub boot: bool,
+}
+
+/// A PCI function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct PciDevice {
+    /// Address (`0000:3b:00.0`).
+    pub address: String,
+    /// Vendor id, four hexadecimal digits.
+    pub vendor: String,
+    /// Device id, four hexadecimal digits.
+    pub device: String,
+    /// Class, six hexadecimal digits.
+    pub class: String,
+}
+
+/// Identity from SMBIOS. Filler text of vendors ("To be filled by O.E.M.") is kept as it is; the server decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Dmi {
+    /// System UUID as the firmware writes it, lower case.
+    pub uuid: Option<String>,
+    /// System serial number.
+    pub serial: Option<String>,
+    /// Chassis asset tag.
+    pub asset_tag: Option<String>,
+    /// Manufacturer.
+    pub manufacturer: Option<String>,
+    /// Product name.
+    pub product: Option<String>,
+    /// BIOS version.
+    pub bios_version: Option<String>,
+    /// BIOS date.
+    pub bios_date: Option<String>,
+}

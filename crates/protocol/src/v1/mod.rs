@@ -1,0 +1,41 @@
+//! Version 1 of the wire types.
+
+mod agent;
+mod deploy;
+mod inventory;
+mod ramdisk;
+
+pub use agent::{
+    Baseline, DriftReport, Heartbeat, HeartbeatReply, NotLookedAt, ReportKind, ReportReply, RootSummary, ScanSummary,
+};
+pub use deploy::{
+    Authority, DeploySpec, DiskRule, Layout, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Stage,
+};
+pub use inventory::{Cpu, Disk, Dmi, Inventory, Nic, PciDevice};
+pub use ramdisk::{Claim, ClaimReply, Clock, Task};
+
+/// Paths on the agents' listener and the boot listener; the server routes and the agent calls by these names.
+pub mod paths {
+    /// GET over plain HTTP on the boot listener: [`super::Clock`].
+    pub const CLOCK: &str = "/boot/v1/clock";
+    /// GET over plain HTTP: `{IMAGES}/{digest}/manifest`, `…/signature`, `…/packs`.
+    pub const IMAGES: &str = "/boot/v1/images";
+    /// GET over plain HTTP, ranges allowed: `{PACKS}/{digest}`.
+    pub const PACKS: &str = "/boot/v1/packs";
+    /// POST [`super::Claim`] without a client certificate; answers [`super::ClaimReply`].
+    pub const CLAIM: &str = "/agent/v1/claim";
+    /// POST [`super::Inventory`].
+    pub const INVENTORY: &str = "/agent/v1/inventory";
+    /// GET `?wait_secs=N`: [`super::Task`].
+    pub const TASK: &str = "/agent/v1/task";
+    /// POST `{DEPLOYMENTS}/{id}/progress`, `/render`, `/outcome`.
+    pub const DEPLOYMENTS: &str = "/agent/v1/deployments";
+    /// GET: [`super::Baseline`].
+    pub const BASELINE: &str = "/agent/v1/baseline";
+    /// GET `{MANIFESTS}/{digest}` and `{MANIFESTS}/{digest}/signature`: canonical bytes.
+    pub const MANIFESTS: &str = "/agent/v1/manifests";
+    /// POST [`super::Heartbeat`]; answers [`super::HeartbeatReply`].
+    pub const HEARTBEAT: &str = "/agent/v1/heartbeat";
+    /// POST [`super::DriftReport`]; answers [`super::ReportReply`].
+    pub const REPORTS: &str = "/agent/v1/reports";
+}
