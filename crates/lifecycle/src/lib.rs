@@ -1,1 +1,10 @@
-//! lifecycle
+//! Node and deployment states, and how they follow from what is observed. Pure: no I/O, no clock.
+//!
+//! `step(state, observation)` says where a node goes next and why; the store applies it under a row lock, so that a
+//! handler never writes a state of its own making. Every state has a time allowance: "stuck" is a query.
+
+mod deployment;
+mod node;
+
+pub use deployment::{AttemptEnd, DeploymentState, attempt_failed};
+pub use node::{NodeState, Observed, Step, step};

@@ -1,0 +1,82 @@
+//! Addresses given out in DHCP mode `full`.
+
+use time::OffsetDateTime;
+
+use crate::{Store, StoreError};
+
+/// An address and who has it.
+#[derive(Clone, Debug, serde::Serialize, utoipa::ToSchema)]
+pub struct Lease {
+    /// IPv4 address.
+    pub address: String,
+    /// MAC.
+    pub mac: String,
+    /// When it ends.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+impl Store {
+    /// The address this machine had last, expired or not: a node keeps its address from firmware to operating system.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lease_find(&self, mac: &str) -> Result<Option<Lease>, StoreError> {
+        Ok(
+            sqlx::query_as!(Lease, "SELECT address, mac, expires_at FROM leases WHERE mac = $1", mac)
+                .fetch_optional(&self.pool)
+                .await?,
+        )
+    }
+
+    /// All addresses that are taken.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lease_list(&self) -> Result<Vec<Lease>, StoreError> {
+        Ok(sqlx::query_as!(
+            Lease,
+            "SELECT address, mac, expires_at FROM leases ORDER BY expires_at LIMIT 70000"
+        )
+        .fetch_all(&self.pool)
+        .await?)
+    }
+
+    /// Takes an address for a machine, or renews it; `false` when another machine holds it unexpired.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lease_take(&self, address: &str, mac: &str, lease_secs: i64) -> Result<bool, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query!(
+            "DELETE FROM leases WHERE (address = $1 AND mac <> $2 AND expires_at < now())
+                OR (mac = $2 AND address <> $1)",
+            address,
+            mac
+        )
+        .execute(&mut *transaction)
+        .await?;
+        let done = sqlx::query!(
+            "INSERT INTO leases (address, mac, expires_at) VALUES ($1, $2, now() + make_interval(secs => $3))
+             ON CONFLICT (address) DO UPDATE SET expires_at = excluded.expires_at WHERE leases.mac = excluded.mac",
+            address,
+            mac,
+            lease_secs as f64
+        )
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Ends a machine's lease; the address stays reserved for it until somebody else needs it.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lease_release(&self, mac: &str) -> Result<(), StoreError> {
+        sqlx::query!("UPDATE leases SET expires_at = now() WHERE mac = $1", mac)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! Node records: identity, state, inventory.
+
+use lifecycle::{NodeState, Observed, Step};
+use protocol::NodeId;
+use protocol::latest::Inventory;
+use serde::Serialize;
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::error::{json, to_json};
+use crate::{Store, StoreError};
+
+/// A node as people see it.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct NodeRecord {
+    /// Id.
+    pub id: NodeId,
+    /// Name, once somebody gave it one; also its hostname.
+    pub name: Option<String>,
+    /// Where it stands.
+    #[schema(value_type = String)]
+    pub state: NodeState,
+    /// Why it stands there.
+    pub state_reason: String,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub state_since: OffsetDateTime,
+    /// MACs, lower case.
+    pub macs: Vec<String>,
+    /// What it is made of.
+    pub inventory: Option<Inventory>,
+    /// Identity of the operating system, kept over re-images.
+    pub machine_id: String,
+    /// What its agent said last.
+    pub agent: Option<AgentRecord>,
+    /// Open findings.
+    pub findings: i64,
+    /// When its last complete scan arrived; none means that nobody knows its drift.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub scanned_at: Option<OffsetDateTime>,
+    /// Places its last scan could not look at.
+    pub not_looked_at: Option<i64>,
+}
+
+/// What an agent said last.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct AgentRecord {
+    /// When the server last heard of it.
+    #[serde(with = "time::serde::rfc3339")]
+    pub heartbeat_at: OffsetDateTime,
+    /// Boot it runs in.
+    pub boot_id: Uuid,
+    /// Its version.
+    pub agent_version: String,
+    /// Its highest resident memory in bytes.
+    pub rss_max_bytes: i64,
+    /// Node clock minus server clock in milliseconds, network included.
+    pub clock_skew_ms: i64,
+}
+
+struct NodeRow {
+    id: Uuid,
+    name: Option<String>,
+    state: String,
+    state_reason: String,
+    state_since: OffsetDateTime,
+    macs: Vec<String>,
+    inventory: Option<serde_json::Value>,
+    machine_id: String,
+    heartbeat_at: Option<OffsetDateTime>,
+    boot_id: Option<Uuid>,
+    agent_version: Option<String>,
+    rss_max_bytes: Option<i64>,
+    clock_skew_ms: Option<i64>,
+    findings: i64,
+    scanned_at: Option<OffsetDateTime>,
+    not_looked_at: Option<i64>,
+}
+
+impl TryFrom<NodeRow> for NodeRecord {
+    type Error = StoreError;
+
+    fn try_from(row: NodeRow) -> Result<Self, StoreError> {
+        let agent = match (
+            row.heartbeat_at,
+            row.boot_id,
+            row.agent_version,
+            row.rss_max_bytes,
+            row.clock_skew_ms,
+        ) {
+            (Some(heartbeat_at), Some(boot_id), Some(agent_version), Some(rss_max_bytes), Some(clock_skew_ms)) => {
+                Some(AgentRecord {
+                    heartbeat_at,
+                    boot_id,
+                    agent_version,
+                    rss_max_bytes,
+                    clock_skew_ms,
+                })
+            }
+            _ => None,
+        };
+        Ok(Self {
+            id: NodeId(row.id),
+            name: row.name,
+            state: node_state(&row.state)?,
+            state_reason: row.state_reason,
+            state_since: row.state_since,
+            macs: row.macs,
+            inventory: row.inventory.map(|value| json("inventory", value)).transpose()?,
+            machine_id: row.machine_id,
+            agent,
+            findings: row.findings,
+            scanned_at: row.scanned_at,
+            not_looked_at: row.not_looked_at,
+        })
+    }
+}
+
+fn node_state(name: &str) -> Result<NodeState, StoreError> {
+    NodeState::parse(name).ok_or_else(|| StoreError::Stored {
+        what: "node state",
+        value: name.to_owned(),
+    })
+}
+
+/// What [`Store::node_step`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepTaken {
+    /// State before.
+    pub from: NodeState,
+    /// What followed.
+    pub step: Step,
+}
+
+/// Writes a node record inside somebody's transaction.
+pub(crate) async fn insert_node(
+    connection: &mut PgConnection,
+    name: Option<&str>,
+    state: NodeState,
+    reason: &str,
+    machine_id: &str,
+) -> Result<NodeId, StoreError> {
+    let id = NodeId::new();
+    sqlx::query!(
+        "INSERT INTO nodes (id, name, state, state_reason, machine_id) VALUES ($1, $2, $3, $4, $5)",
+        id.0,
+        name,
+        state.as_str(),
+        reason,
+        machine_id
+    )
+    .execute(connection)
+    .await?;
+    Ok(id)
+}
+
+/// Takes one step under the row's lock, inside somebody's transaction.
+pub(crate) async fn step_node(
+    connection: &mut PgConnection,
+    node: NodeId,
+    observed: &Observed,
+) -> Result<StepTaken, StoreError> {
+    let state = sqlx::query_scalar!("SELECT state FROM nodes WHERE id = $1 FOR UPDATE", node.0)
+        .fetch_optional(&mut *connection)
+        .await?
+        .ok_or_else(|| StoreError::not_found("node", node))?;
+    let from = node_state(&state)?;
+    let step = lifecycle::step(from, observed);
+    if let Step::Transition { next, reason } = &step {
+        sqlx::query!(
+            "UPDATE nodes SET state = $2, state_reason = $3, state_since = now() WHERE id = $1",
+            node.0,
+            next.as_str(),
+            reason
+        )
+        .execute(connection)
+        .await?;
+    }
+    Ok(StepTaken { from, step })
+}
+
+impl Store {
+    /// Adds a node of the rack plan.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when its name or MAC is taken.
+    pub async fn node_create(&self, name: &str, mac: &str, machine_id: &str) -> Result<NodeId, StoreError> {
+        let conflict = |what: String| {
+            move |error: sqlx::Error| match StoreError::is_unique_violation(&error) {
+                true => StoreError::Conflict(what),
+                false => error.into(),
+            }
+        };
+        let mut transaction = self.pool.begin().await?;
+        let node = insert_node(
+            &mut transaction,
+            Some(name),
+            NodeState::Listed,
+            "added to the rack plan",
+            machine_id,
+        )
+        .await
+        .map_err(|error| match error {
+            StoreError::Database(error) => conflict(format!("a node named {name} exists already"))(error),
+            other => other,
+        })?;
+        sqlx::query!(
+            "INSERT INTO node_aliases (kind, value, node_id) VALUES ('mac', $1, $2)",
+            mac,
+            node.0
+        )
+        .execute(&mut *transaction)
+        .await
+        .map_err(conflict(format!("MAC {mac} belongs to a node already")))?;
+        sqlx::query!("DELETE FROM sightings WHERE mac = $1", mac)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(node)
+    }
+
+    /// Forgets a node and everything recorded of it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn node_delete(&self, node: NodeId) -> Result<(), StoreError> {
+        let done = sqlx::query!("DELETE FROM nodes WHERE id = $1", node.0)
+            .execute(&self.pool)
+            .await?;
+        match done.rows_affected() {
+            0 => Err(StoreError::not_found("node", node)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The node a machine with this MAC is.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn node_find_by_mac(&self, mac: &str) -> Result<Option<NodeId>, StoreError> {
+        let id = sqlx::query_scalar!(
+            "SELECT node_id FROM node_aliases WHERE kind = 'mac' AND value = $1",
+            mac
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(id.map(NodeId))
+    }
+
+    /// The node a person means: id, name or MAC.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn node_find(&self, reference: &str) -> Result<NodeId, StoreError> {
+        let id = sqlx::query_scalar!(
+            r#"SELECT id AS "id!" FROM nodes WHERE name = $1 OR id::text = lower($1)
+               UNION SELECT node_id FROM node_aliases WHERE kind = 'mac' AND value = lower($1) LIMIT 1"#,
+            reference
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        id.map(NodeId).ok_or_else(|| StoreError::not_found("node", reference))
+    }
+
+    /// All nodes, or one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn node_list(&self, only: Option<NodeId>) -> Result<Vec<NodeRecord>, StoreError> {
+        sqlx::query_as!(
+            NodeRow,
+            r#"SELECT n.id, n.name, n.state, n.state_reason, n.state_since, n.inventory, n.machine_id,
+                 ARRAY(SELECT value FROM node_aliases a WHERE a.node_id = n.id AND a.kind = 'mac' ORDER BY value)
+                   AS "macs!",
+                 a.heartbeat_at AS "heartbeat_at?", a.boot_id AS "boot_id?", a.agent_version AS "agent_version?",
+                 a.rss_max_bytes AS "rss_max_bytes?", a.clock_skew_ms AS "clock_skew_ms?",
+                 (SELECT count(*) FROM findings f WHERE f.node_id = n.id) AS "findings!",
+                 (SELECT max(received_at) FROM reports r WHERE r.node_id = n.id AND r.complete) AS scanned_at,
+                 (SELECT (r.scan->>'not_looked_at_count')::bigint FROM reports r WHERE r.node_id = n.id
+                   ORDER BY r.id DESC LIMIT 1) AS not_looked_at
+               FROM nodes n LEFT JOIN agents a ON a.node_id = n.id
+               WHERE $1::uuid IS NULL OR n.id = $1
+               ORDER BY n.name NULLS LAST, n.id LIMIT 20000"#,
+            only.map(|id| id.0)
+        )
+        .fetch_all(&self.pool)
+        .await?
+        .into_iter()
+        .map(TryInto::try_into)
+        .collect()
+    }
+
+    /// One node.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn node_get(&self, node: NodeId) -> Result<NodeRecord, StoreError> {
+        self.node_list(Some(node))
+            .await?
+            .pop()
+            .ok_or_else(|| StoreError::not_found("node", node))
+    }
+
+    /// Gives a node its name.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when another node has it, [`StoreError::NotFound`].
+    pub async fn node_rename(&self, node: NodeId, name: &str) -> Result<(), StoreError> {
+        let done = sqlx::query!("UPDATE nodes SET name = $2 WHERE id = $1", node.0, name)
+            .execute(&self.pool)
+            .await
+            .map_err(|error| match StoreError::is_unique_violation(&error) {
+                true => StoreError::Conflict(format!("a node named {name} exists already")),
+                false => error.into(),
+            })?;
+        match done.rows_affected() {
+            0 => Err(StoreError::not_found("node", node)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps an inventory, adds the machine's MACs and identity as aliases, and takes the step that follows.
+    ///
+    /// An alias that belongs to another node already stays there: it is returned, for an event.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn node_set_inventory(
+        &self,
+        node: NodeId,
+        inventory: &Inventory,
+        aliases: &[(&str, String)],
+    ) -> Result<(StepTaken, Vec<String>), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query!(
+            "UPDATE nodes SET inventory = $2, inventory_at = now() WHERE id = $1",
+            node.0,
+            to_json(inventory)
+        )
+        .execute(&mut *transaction)
+        .await?;
+        let mut foreign = Vec::new();
+        for (kind, value) in aliases {
+            let owner = sqlx::query_scalar!(
+                "INSERT INTO node_aliases (kind, value, node_id) VALUES ($1, $2, $3)
+                 ON CONFLICT (kind, value) DO UPDATE SET kind = excluded.kind RETURNING node_id",
+                kind,
+                value,
+                node.0
+            )
+            .fetch_one(&mut *transaction)
+            .await?;
+            if owner != node.0 {
+                foreign.push(format!("{kind} {value} belongs to node {owner}"));
+            }
+        }
+        let step = step_node(&mut transaction, node, &Observed::Inventoried).await?;
+        transaction.commit().await?;
+        Ok((step, foreign))
+    }
+
+    /// Takes the step that follows from an observation.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn node_step(&self, node: NodeId, observed: &Observed) -> Result<StepTaken, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let taken = step_node(&mut transaction, node, observed).await?;
+        transaction.commit().await?;
+        Ok(taken)
+    }
+}

@@ -1,0 +1,325 @@
+//! The configuration: one TOML file, every key optional.
+//!
+//! `Unvalidated` is what the file says; [`Config`] is what was checked. Unknown keys and wrong types are refused with
+//! line and column, values that do not fit with their key.
+
+mod raw;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use ipnet::Ipv4Net;
+
+use raw::Unvalidated;
+pub use raw::{DhcpMode, LogFormat};
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what was expected; the message holds line and column.
+    #[error("configuration {path}: {message}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The parser's message.
+        message: String,
+    },
+    /// A value does not fit.
+    #[error("configuration: {key}: {problem}")]
+    Value {
+        /// Dotted key.
+        key: &'static str,
+        /// What was found and expected.
+        problem: String,
+    },
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where everything is kept that is not in PostgreSQL, and the private PostgreSQL too.
+    pub data_dir: PathBuf,
+    /// An outside PostgreSQL; none: a private cluster in the data folder.
+    pub database_url: Option<String>,
+    /// Log form.
+    pub log_format: LogFormat,
+    /// The provisioning network; none: no boot plane.
+    pub boot: Option<BootConfig>,
+    /// Agents' listener.
+    pub agents_listen: SocketAddr,
+    /// People's listener.
+    pub people_listen: SocketAddr,
+    /// What every node gets.
+    pub site: SiteConfig,
+}
+
+/// The boot plane.
+#[derive(Clone, Debug)]
+pub struct BootConfig {
+    /// Interface on the provisioning network.
+    pub interface: String,
+    /// The appliance's address and network there.
+    pub address: Ipv4Net,
+    /// How DHCP is answered.
+    pub dhcp: DhcpMode,
+    /// Port of the boot listener (plain HTTP), on `address`.
+    pub http_port: u16,
+    /// UDP port of TFTP.
+    pub tftp_port: u16,
+    /// Folder with the boot loaders that set-up fetched.
+    pub loaders_dir: PathBuf,
+    /// Addresses given out in mode `full`: first and last.
+    pub pool: Option<(Ipv4Addr, Ipv4Addr)>,
+    /// Default gateway for nodes.
+    pub router: Option<Ipv4Addr>,
+    /// Lease time in seconds.
+    pub lease_secs: u32,
+}
+
+impl BootConfig {
+    /// Base URL of the boot listener as nodes reach it.
+    #[must_use]
+    pub fn http_url(&self) -> String {
+        format!("http://{}:{}", self.address.addr(), self.http_port)
+    }
+}
+
+/// Variables of the site.
+#[derive(Clone, Debug)]
+pub struct SiteConfig {
+    /// Public keys for root's authorized_keys.
+    pub authorized_keys: Vec<String>,
+    /// DNS servers.
+    pub dns: Vec<Ipv4Addr>,
+    /// DNS domain.
+    pub domain: Option<String>,
+    /// Kernel command line additions.
+    pub kernel_arguments: String,
+    /// Seconds between two scans of a node.
+    pub scan_interval_secs: u64,
+}
+
+impl Config {
+    /// Reads a file; none: all defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError`] that says what, where and what was expected.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(path) = path else {
+            return Self::parse("", Path::new("(none)"));
+        };
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a configuration's text; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let raw: Unvalidated = toml::from_str(text).map_err(|error| ConfigError::Parse {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().to_owned(),
+        })?;
+        raw.try_into()
+    }
+
+    /// The address and port agents reach, written into their configuration.
+    #[must_use]
+    pub fn agents_url(&self) -> String {
+        let address = match (self.agents_listen.ip().is_unspecified(), &self.boot) {
+            (true, Some(boot)) => boot.address.addr().into(),
+            _ => self.agents_listen.ip(),
+        };
+        format!("https://{}", SocketAddr::new(address, self.agents_listen.port()))
+    }
+}
+
+impl TryFrom<Unvalidated> for Config {
+    type Error = ConfigError;
+
+    fn try_from(raw: Unvalidated) -> Result<Self, ConfigError> {
+        let value = |key, problem: String| ConfigError::Value { key, problem };
+        let boot = raw.boot.map(|boot| -> Result<BootConfig, ConfigError> {
+            let interface = boot.interface.ok_or_else(|| {
+                value(
+                    "boot.interface",
+                    "expected the name of the interface on the provisioning network".to_owned(),
+                )
+            })?;
+            let address = match boot.address {
+                Some(address) => address,
+                None => interface_address(&interface)
+                    .map_err(|problem| value("boot.address", format!("not given, and {interface} {problem}")))?,
+            };
+            let pool = match (boot.pool_first, boot.pool_last) {
+                (Some(first), Some(last)) if first <= last && address.contains(&first) && address.contains(&last) => {
+                    Some((first, last))
+                }
+                (None, None) if boot.dhcp != DhcpMode::Full => None,
+                (None, None) => {
+                    return Err(value(
+                        "boot.pool_first",
+                        "mode full needs pool_first and pool_last".to_owned(),
+                    ));
+                }
+                (first, last) => {
+                    let problem =
+                        format!("expected two ascending addresses inside {address}, found {first:?} to {last:?}");
+                    return Err(value("boot.pool_first", problem));
+                }
+            };
+            if !(60..=31_536_000).contains(&boot.lease_secs) {
+                return Err(value(
+                    "boot.lease_secs",
+                    format!("{}: expected 60 to 31536000", boot.lease_secs),
+                ));
+            }
+            Ok(BootConfig {
+                interface,
+                address,
+                dhcp: boot.dhcp,
+                http_port: boot.http_port,
+                tftp_port: boot.tftp_port,
+                loaders_dir: boot.loaders_dir,
+                pool,
+                router: boot.router,
+                lease_secs: boot.lease_secs,
+            })
+        });
+        if !(10..=86_400).contains(&raw.site.scan_interval_secs) {
+            let problem = format!("{}: expected 10 to 86400", raw.site.scan_interval_secs);
+            return Err(value("site.scan_interval_secs", problem));
+        }
+        for key in &raw.site.authorized_keys {
+            if ssh_key::PublicKey::from_openssh(key).is_err() {
+                let shown: String = key.chars().take(40).collect();
+                return Err(value(
+                    "site.authorized_keys",
+                    format!("{shown:?}: expected an OpenSSH public key"),
+                ));
+            }
+        }
+        if raw
+            .site
+            .kernel_arguments
+            .contains(['\n', '\r', '"', '\'', '$', '\\', ';', '{', '}'])
+        {
+            let problem = "expected plain arguments without quotes, '$', ';', braces or backslashes".to_owned();
+            return Err(value("site.kernel_arguments", problem));
+        }
+        Ok(Self {
+            data_dir: raw.data_dir,
+            database_url: raw.database.url,
+            log_format: raw.log.format,
+            boot: boot.transpose()?,
+            agents_listen: raw.agents.listen,
+            people_listen: raw.people.listen,
+            site: SiteConfig {
+                authorized_keys: raw.site.authorized_keys,
+                dns: raw.site.dns,
+                domain: raw.site.domain,
+                kernel_arguments: raw.site.kernel_arguments,
+                scan_interval_secs: raw.site.scan_interval_secs,
+            },
+        })
+    }
+}
+
+/// The first IPv4 address of an interface, as `ip` shows it.
+fn interface_address(interface: &str) -> Result<Ipv4Net, String> {
+    let output = std::process::Command::new("ip")
+        .args(["-4", "-oneline", "address", "show", "dev", interface])
+        .output()
+        .map_err(|error| format!("cannot be asked: ip: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse_interface_address(&text).ok_or_else(|| "has no IPv4 address".to_owned())
+}
+
+fn parse_interface_address(text: &str) -> Option<Ipv4Net> {
+    let mut words = text.lines().next()?.split_whitespace();
+    words.find(|word| *word == "inet")?;
+    words.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, Path::new("plumbline.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_key_is_optional() {
+        let config = parse("").unwrap();
+        assert_eq!(config.people_listen.to_string(), "127.0.0.1:8080");
+        assert!(config.boot.is_none());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_line_and_column() {
+        let error = parse("data_dir = \"/x\"\n[boot]\ninterfaec = \"br0\"\n").unwrap_err();
+        assert!(
+            error.contains("line 3, column 1") && error.contains("interfaec"),
+            "{error}"
+        );
+        assert!(
+            error.contains("plumbline.toml") && error.contains("expected one of"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn values_that_do_not_fit_name_their_key() {
+        let boot = "[boot]\ninterface = \"br0\"\naddress = \"10.77.0.1/24\"\n";
+        for (text, expected) in [
+            (format!("{boot}dhcp = \"full\"\n"), "boot.pool_first"),
+            (
+                format!("{boot}dhcp = \"full\"\npool_first = \"10.78.0.1\"\npool_last = \"10.78.0.9\"\n"),
+                "inside",
+            ),
+            (format!("{boot}dhcp = \"sometimes\"\n"), "line 4"),
+            ("[boot]\n".to_owned(), "boot.interface"),
+            (
+                "[site]\nauthorized_keys = [\"hello\"]\n".to_owned(),
+                "site.authorized_keys",
+            ),
+            ("[site]\nscan_interval_secs = 1\n".to_owned(), "10 to 86400"),
+            (
+                "[site]\nkernel_arguments = \"x; reboot\"\n".to_owned(),
+                "site.kernel_arguments",
+            ),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(expected), "{error} should say {expected}");
+        }
+    }
+
+    #[test]
+    fn agents_are_told_an_address_they_can_reach() {
+        let config =
+            parse("[agents]\nlisten = \"0.0.0.0:8443\"\n[boot]\ninterface = \"br0\"\naddress = \"10.77.0.1/24\"\n")
+                .unwrap();
+        assert_eq!(config.agents_url(), "https://10.77.0.1:8443");
+    }
+
+    #[test]
+    fn an_address_is_read_from_ip() {
+        let text = "2: br0    inet 10.77.0.1/24 scope global br0\\       valid_lft forever preferred_lft forever\n";
+        assert_eq!(parse_interface_address(text).unwrap().to_string(), "10.77.0.1/24");
+        assert_eq!(parse_interface_address(""), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! The file as it is written.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use ipnet::Ipv4Net;
+use serde::Deserialize;
+
+/// How DHCP is answered on the provisioning network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DhcpMode {
+    /// Beside the site's DHCP; only boot answers are added.
+    #[default]
+    Proxy,
+    /// Addresses too.
+    Full,
+    /// The site's DHCP names this server; DHCP is not answered.
+    Off,
+}
+
+/// Form of the log on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Unvalidated {
+    pub data_dir: PathBuf,
+    pub database: RawDatabase,
+    pub log: RawLog,
+    pub boot: Option<RawBoot>,
+    pub agents: RawAgents,
+    pub people: RawPeople,
+    pub site: RawSite,
+}
+
+impl Default for Unvalidated {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("/var/lib/plumbline"),
+            database: RawDatabase::default(),
+            log: RawLog::default(),
+            boot: None,
+            agents: RawAgents::default(),
+            people: RawPeople::default(),
+            site: RawSite::default(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawDatabase {
+    pub url: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawLog {
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawBoot {
+    pub interface: Option<String>,
+    pub address: Option<Ipv4Net>,
+    pub dhcp: DhcpMode,
+    pub http_port: u16,
+    pub tftp_port: u16,
+    pub loaders_dir: PathBuf,
+    pub pool_first: Option<Ipv4Addr>,
+    pub pool_last: Option<Ipv4Addr>,
+    pub router: Option<Ipv4Addr>,
+    pub lease_secs: u32,
+}
+
+impl Default for RawBoot {
+    fn default() -> Self {
+        Self {
+            interface: None,
+            address: None,
+            dhcp: DhcpMode::default(),
+            http_port: 8081,
+            tftp_port: 69,
+            loaders_dir: PathBuf::from("/usr/lib/plumbline/loaders"),
+            pool_first: None,
+            pool_last: None,
+            router: None,
+            lease_secs: 3_600,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawAgents {
+    pub listen: SocketAddr,
+}
+
+impl Default for RawAgents {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 8443)),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawPeople {
+    pub listen: SocketAddr,
+}
+
+impl Default for RawPeople {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawSite {
+    pub authorized_keys: Vec<String>,
+    pub dns: Vec<Ipv4Addr>,
+    pub domain: Option<String>,
+    pub kernel_arguments: String,
+    pub scan_interval_secs: u64,
+}
+
+impl Default for RawSite {
+    fn default() -> Self {
+        Self {
+            authorized_keys: Vec::new(),
+            dns: Vec::new(),
+            domain: None,
+            kernel_arguments: String::new(),
+            scan_interval_secs: 3_600,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Listeners: boot (plain HTTP on the provisioning network), agents (mutual TLS), people (API and web).
+
+pub mod error;
