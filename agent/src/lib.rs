@@ -4,3 +4,11 @@
 //! It speaks only [`protocol`]; it holds no policy. What it finds it reports, what it could not look at it says.
 
 pub mod api;
+pub mod baseline;
+pub mod deploy;
+pub mod probe;
+pub mod ramdisk;
+pub mod report;
+pub mod scan;
+pub mod service;
+pub mod state;

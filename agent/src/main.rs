@@ -1,1 +1,59 @@
-fn main() {}
+//! Reads the command line and starts what it names.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use plumbline_agent::{ramdisk, service};
+use tracing::Level;
+use tracing_subscriber::EnvFilter;
+
+/// Plumbline's agent.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// The agent's configuration.
+    #[arg(long, global = true, default_value = "/etc/plumbline/agent.toml")]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the agent of an installed node.
+    Run,
+    /// Compare this node with its baseline once and print what differs.
+    Scan {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The worker of the deployer ramdisk; process 1 of the ramdisk starts it.
+    #[command(hide = true)]
+    Ramdisk,
+}
+
+fn main() -> anyhow::Result<()> {
+    let is_init = std::env::args_os()
+        .next()
+        .is_some_and(|name| name.as_encoded_bytes().ends_with(b"init"));
+    if is_init && std::process::id() == 1 {
+        ramdisk::run();
+    }
+    let filter = EnvFilter::builder()
+        .with_default_directive(Level::INFO.into())
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match arguments.command {
+            Command::Run => service::run(&arguments.config).await,
+            Command::Scan { json } => service::scan_once(&arguments.config, json).await,
+            Command::Ramdisk => ramdisk::work().await,
+        }
+    })
+}

@@ -3,10 +3,19 @@
 //! The agent compares and reports [`Difference`]s; the server groups them. "Could not look" is a type of its own all the
 //! way ([`Observation`]), so that it can never be read as "no drift".
 
+mod compare;
 mod difference;
+mod expected;
 mod hash;
 mod observation;
+mod observed;
 
+pub use compare::{
+    Content, FactFindings, Kind, Limits, Look, Outcome, Ownership, Sight, Step, TreeComparison, TreeFindings,
+    compare_entry, compare_facts, fold_findings,
+};
 pub use difference::{Attributes, Difference, FindingKind, Severity};
+pub use expected::{Expected, ExpectedBuilder, ExpectedError, ExpectedFacts, Position};
 pub use hash::{group_hash, state_digest, variant_hash};
 pub use observation::Observation;
+pub use observed::{ModuleState, ObservedDigest, ObservedEntry, ObservedFacts, ObservedKind, ObservedXattrs, Unknown};

@@ -229,14 +229,15 @@ impl Store {
         .fetch_optional(&mut *transaction)
         .await?;
         let Some(row) = row else { return Ok(false) };
-        let held = row.deployment_id == Some(id.0) && row.token_attempt == Some(row.attempt);
+        let for_this = |attempt: i32| row.deployment_id == Some(id.0) && row.token_attempt == Some(attempt);
         if row.state == "running" {
-            return Ok(held);
+            return Ok(for_this(row.attempt));
         }
-        if row.state != "waiting" || (row.deployment_id.is_some() && !held) {
+        // A deployer that waited holds a token for no deployment; one that booted for this attempt, a token for it.
+        let attempt = row.attempt + 1;
+        if row.state != "waiting" || (row.deployment_id.is_some() && !for_this(attempt)) {
             return Ok(false);
         }
-        let attempt = if held { row.attempt } else { row.attempt + 1 };
         sqlx::query!(
             "UPDATE boot_tokens SET deployment_id = $2, attempt = $3 WHERE id = $1",
             token,

@@ -41,6 +41,8 @@ pub struct NodeRecord {
     pub scanned_at: Option<OffsetDateTime>,
     /// Places its last scan could not look at.
     pub not_looked_at: Option<i64>,
+    /// Whether its last scan walked everything to its end.
+    pub scan_complete: Option<bool>,
 }
 
 /// What an agent said last.
@@ -76,6 +78,7 @@ struct NodeRow {
     findings: i64,
     scanned_at: Option<OffsetDateTime>,
     not_looked_at: Option<i64>,
+    scan_complete: Option<bool>,
 }
 
 impl TryFrom<NodeRow> for NodeRecord {
@@ -113,6 +116,7 @@ impl TryFrom<NodeRow> for NodeRecord {
             findings: row.findings,
             scanned_at: row.scanned_at,
             not_looked_at: row.not_looked_at,
+            scan_complete: row.scan_complete,
         })
     }
 }
@@ -278,7 +282,8 @@ impl Store {
                  (SELECT count(*) FROM findings f WHERE f.node_id = n.id) AS "findings!",
                  (SELECT max(received_at) FROM reports r WHERE r.node_id = n.id AND r.complete) AS scanned_at,
                  (SELECT (r.scan->>'not_looked_at_count')::bigint FROM reports r WHERE r.node_id = n.id
-                   ORDER BY r.id DESC LIMIT 1) AS not_looked_at
+                   ORDER BY r.id DESC LIMIT 1) AS not_looked_at,
+                 (SELECT r.complete FROM reports r WHERE r.node_id = n.id ORDER BY r.id DESC LIMIT 1) AS scan_complete
                FROM nodes n LEFT JOIN agents a ON a.node_id = n.id
                WHERE $1::uuid IS NULL OR n.id = $1
                ORDER BY n.name NULLS LAST, n.id LIMIT 20000"#,

@@ -24,6 +24,9 @@ pub enum AppError {
     /// Whoever asks may not do this.
     #[error("{0}")]
     Forbidden(String),
+    /// Too many attempts; the message says how long to wait.
+    #[error("{0}")]
+    Limited(String),
     /// Not now; try again.
     #[error("{0}")]
     Unavailable(String),

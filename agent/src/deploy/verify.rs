@@ -1,0 +1,389 @@
+//! The signed manifests: fetched over plain HTTP, trusted only after the check.
+//!
+//! Invariant: bytes are hashed and their signature is checked before anything is parsed out of them. The pack index is
+//! not signed; it is only checked for saying where every needed blob lies, and each blob is hashed when it comes.
+
+use std::collections::HashMap;
+
+use anyhow::Context as _;
+use manifest::packs::PackIndex;
+use manifest::{
+    Digest, EntryKind, FilesystemKind, Header, Manifest, ManifestError, ManifestKind, PublicKey, Signature, TreePath,
+};
+use protocol::latest::{DeploySpec, paths};
+
+use super::Context;
+use super::fetch;
+use super::progress::Tracker;
+
+/// Largest manifest: 400,000 files are about 120 MB.
+const MANIFEST_BYTES_MAX: usize = 512 << 20;
+const SIGNATURE_BYTES_MAX: usize = 16 << 10;
+const INDEX_BYTES_MAX: usize = 512 << 20;
+/// Where the ESP is mounted when the image says nothing of filesystems.
+const ESP_MOUNT: &str = "/boot/efi";
+
+/// Why a manifest is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// Other bytes than the deployment names.
+    #[error("the manifest has the digest {found}, expected {expected}")]
+    Digest {
+        /// As served.
+        found: Digest,
+        /// As ordered.
+        expected: Digest,
+    },
+    /// Signature, key or text.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A manifest of another kind.
+    #[error("the manifest describes {found}, expected {expected}")]
+    Kind {
+        /// As served.
+        found: &'static str,
+        /// As needed.
+        expected: &'static str,
+    },
+    /// For other machines.
+    #[error("the image is for {found}, this machine is {expected}")]
+    Architecture {
+        /// As served.
+        found: String,
+        /// This machine's.
+        expected: &'static str,
+    },
+    /// Filesystems that this deployer does not make.
+    #[error("the image wants {found}; an ext4 root and one vfat are possible")]
+    Roots {
+        /// What it wants.
+        found: String,
+    },
+    /// Content that no pack holds, or not in one run.
+    #[error("the packs do not hold {path} as the manifest needs it: {problem}")]
+    Coverage {
+        /// A file with this content.
+        path: TreePath,
+        /// What is wrong.
+        problem: &'static str,
+    },
+}
+
+/// A verified manifest and where its contents are.
+#[derive(Debug)]
+pub struct Layer {
+    /// What to write.
+    pub manifest: Manifest,
+    /// Where the contents are.
+    pub index: PackIndex,
+}
+
+/// Both layers of an installation.
+#[derive(Debug)]
+pub struct Layers {
+    /// The operating system.
+    pub image: Layer,
+    /// The agent, written after it.
+    pub agent: Layer,
+    /// Where the EFI system partition is mounted.
+    pub esp_mount: TreePath,
+}
+
+impl Layers {
+    /// Regular files with content and their bytes.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64) {
+        let mut totals = (0, 0);
+        for entry in self.image.manifest.entries.iter().chain(&self.agent.manifest.entries) {
+            if let EntryKind::File(Some(content)) = entry.kind {
+                totals = (totals.0 + 1, totals.1 + content.size);
+            }
+        }
+        totals
+    }
+}
+
+/// Fetches and checks both layers.
+///
+/// # Errors
+/// The server's answer, or what does not fit; [`VerifyError`].
+pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyhow::Result<Layers> {
+    let authority = &context.authority;
+    let image = layer(spec.image, ManifestKind::Os, &authority.image_key, context, tracker)
+        .await
+        .with_context(|| format!("image {}", spec.image))?;
+    let agent = layer(
+        spec.agent_layer,
+        ManifestKind::Agent,
+        &authority.agent_release_key,
+        context,
+        tracker,
+    )
+    .await
+    .with_context(|| format!("agent layer {}", spec.agent_layer))?;
+    let esp_mount = esp_mount(&image.manifest.header)?;
+    tracker.say(format!(
+        "{} {}, signed by {}",
+        image.manifest.header.name, image.manifest.header.version, authority.image_key
+    ));
+    Ok(Layers {
+        image,
+        agent,
+        esp_mount,
+    })
+}
+
+async fn layer(
+    digest: Digest,
+    kind: ManifestKind,
+    key: &str,
+    context: &Context,
+    tracker: &Tracker,
+) -> anyhow::Result<Layer> {
+    let path = |part: &str| format!("{}/{digest}/{part}", paths::IMAGES);
+    let bytes = fetch::bytes(&context.images, &path("manifest"), MANIFEST_BYTES_MAX, tracker).await?;
+    let signature = fetch::bytes(&context.images, &path("signature"), SIGNATURE_BYTES_MAX, tracker).await?;
+    let index = fetch::bytes(&context.images, &path("packs"), INDEX_BYTES_MAX, tracker).await?;
+    let key = PublicKey::parse(key).context("the key in the authority file")?;
+    super::blocking(move || {
+        let manifest = check(&bytes, &signature, &key, digest, kind)?;
+        let index = PackIndex::decode(&index).context("pack index")?;
+        covers(&manifest, &index)?;
+        Ok(Layer { manifest, index })
+    })
+    .await
+}
+
+/// The manifest in these bytes, if they are what was ordered and the right key signed them.
+///
+/// # Errors
+/// [`VerifyError`].
+pub fn check(
+    bytes: &[u8],
+    signature: &[u8],
+    key: &PublicKey,
+    expected: Digest,
+    kind: ManifestKind,
+) -> Result<Manifest, VerifyError> {
+    let found = Digest::of(bytes);
+    if found != expected {
+        return Err(VerifyError::Digest { found, expected });
+    }
+    let signature = Signature::from_text(String::from_utf8_lossy(signature));
+    key.verify(bytes, &signature)?;
+    let manifest = Manifest::decode(bytes)?;
+    if manifest.header.kind != kind {
+        return Err(VerifyError::Kind {
+            found: manifest.header.kind.as_str(),
+            expected: kind.as_str(),
+        });
+    }
+    let expected = architecture();
+    if manifest.header.architecture != expected {
+        return Err(VerifyError::Architecture {
+            found: manifest.header.architecture,
+            expected,
+        });
+    }
+    Ok(manifest)
+}
+
+/// Debian's name of the architecture this program runs on.
+const fn architecture() -> &'static str {
+    if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    }
+}
+
+/// Where the ESP belongs.
+///
+/// # Errors
+/// [`VerifyError::Roots`] when the image wants filesystems that are not made here.
+pub fn esp_mount(header: &Header) -> Result<TreePath, VerifyError> {
+    let wrong = || VerifyError::Roots {
+        found: header
+            .roots
+            .iter()
+            .map(|root| format!("{} at {}", root.filesystem.as_str(), root.mount))
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    let mut esp = None;
+    for root in &header.roots {
+        match (root.filesystem, root.mount.is_root()) {
+            (FilesystemKind::Ext4, true) => {}
+            (FilesystemKind::Vfat, false) if esp.is_none() => esp = Some(root.mount.clone()),
+            _ => return Err(wrong()),
+        }
+    }
+    match esp {
+        Some(mount) => Ok(mount),
+        None => Ok(ESP_MOUNT.parse()?),
+    }
+}
+
+/// Checks that each blob the manifest needs comes once, whole, and in order.
+///
+/// # Errors
+/// [`VerifyError::Coverage`] with the first file that would be missing.
+pub fn covers(manifest: &Manifest, index: &PackIndex) -> Result<(), VerifyError> {
+    let mut needed: HashMap<Digest, (u64, &TreePath)> = HashMap::new();
+    for entry in &manifest.entries {
+        if let EntryKind::File(Some(content)) = entry.kind
+            && content.size > 0
+        {
+            let (size, first) = *needed.entry(content.digest).or_insert((content.size, &entry.path));
+            if size != content.size {
+                return Err(wrong(first, "its digest stands with two sizes"));
+            }
+        }
+    }
+    let mut open: Option<(Digest, u64)> = None;
+    for extent in index.packs.iter().flat_map(|pack| &pack.extents) {
+        let Some(&(size, path)) = needed.get(&extent.blob) else {
+            continue;
+        };
+        let from = match open.take() {
+            Some((blob, at)) if blob == extent.blob => at,
+            Some((blob, _)) => return Err(wrong(needed[&blob].1, "it ends early")),
+            None => 0,
+        };
+        if extent.blob_offset != from {
+            return Err(wrong(path, "its pieces are out of order"));
+        }
+        match from.checked_add(extent.size) {
+            Some(at) if at < size => open = Some((extent.blob, at)),
+            Some(at) if at == size => {
+                needed.remove(&extent.blob);
+            }
+            _ => return Err(wrong(path, "its pieces are longer than it")),
+        }
+    }
+    if let Some((blob, _)) = open {
+        return Err(wrong(needed[&blob].1, "it ends early"));
+    }
+    match needed.values().map(|(_, path)| path).min() {
+        Some(path) => Err(wrong(path, "it is in no pack")),
+        None => Ok(()),
+    }
+}
+
+fn wrong(path: &TreePath, problem: &'static str) -> VerifyError {
+    VerifyError::Coverage {
+        path: path.clone(),
+        problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use manifest::packs::PackWriter;
+    use manifest::{Entry, FileContent, KeyPair, PathClass, Root, Xattrs};
+
+    use super::*;
+
+    fn manifest_of(contents: &[&[u8]]) -> (Manifest, PackIndex) {
+        let mut writer = PackWriter::new(|_| Ok(()));
+        let mut entries = Vec::new();
+        for (number, bytes) in contents.iter().enumerate() {
+            let content = FileContent {
+                size: bytes.len() as u64,
+                digest: Digest::of(bytes),
+            };
+            writer.add(content.digest, content.size, *bytes).unwrap();
+            entries.push(Entry {
+                path: format!("/file{number}").parse().unwrap(),
+                class: PathClass::Pinned,
+                kind: EntryKind::File(Some(content)),
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                mtime: 0,
+                xattrs: Xattrs::new(),
+            });
+        }
+        let header = Header::new(ManifestKind::Os, "sample", "1");
+        (Manifest::new(header, entries).unwrap(), writer.finish().unwrap())
+    }
+
+    #[test]
+    fn only_the_ordered_bytes_signed_by_the_right_key_are_used() {
+        let (manifest, _) = manifest_of(&[b"abc"]);
+        let bytes = manifest.encode().unwrap();
+        let digest = manifest.digest().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let signature = key.sign(&bytes, "image sample").unwrap();
+        let signature = signature.as_str().as_bytes();
+        let public = key.public();
+        assert_eq!(
+            check(&bytes, signature, &public, digest, ManifestKind::Os).unwrap(),
+            manifest
+        );
+
+        let other = KeyPair::generate().unwrap().public();
+        let mut changed = bytes.clone();
+        let at = changed.len() - 30;
+        changed[at] ^= 1;
+        let fails = [
+            check(&bytes, signature, &other, digest, ManifestKind::Os),
+            check(&bytes, b"hello", &public, digest, ManifestKind::Os),
+            check(&changed, signature, &public, digest, ManifestKind::Os),
+            check(&changed, signature, &public, Digest::of(&changed), ManifestKind::Os),
+            check(&bytes, signature, &public, digest, ManifestKind::Agent),
+        ];
+        for (number, result) in fails.into_iter().enumerate() {
+            assert!(result.is_err(), "case {number}");
+        }
+    }
+
+    #[test]
+    fn an_image_for_other_machines_or_filesystems_is_refused() {
+        let (mut manifest, _) = manifest_of(&[]);
+        manifest.header.architecture = "riscv64".to_owned();
+        let bytes = manifest.encode().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let signature = key.sign(&bytes, "x").unwrap();
+        let result = check(
+            &bytes,
+            signature.as_str().as_bytes(),
+            &key.public(),
+            Digest::of(&bytes),
+            ManifestKind::Os,
+        );
+        assert!(matches!(result, Err(VerifyError::Architecture { .. })), "{result:?}");
+
+        let root = |mount: &str, filesystem| Root {
+            mount: mount.parse().unwrap(),
+            filesystem,
+        };
+        let mut header = Header::new(ManifestKind::Os, "sample", "1");
+        assert_eq!(esp_mount(&header).unwrap().to_string(), "/boot/efi");
+        header.roots = vec![root("/", FilesystemKind::Ext4), root("/efi", FilesystemKind::Vfat)];
+        assert_eq!(esp_mount(&header).unwrap().to_string(), "/efi");
+        header.roots.push(root("/home", FilesystemKind::Ext4));
+        assert!(esp_mount(&header).unwrap_err().to_string().contains("ext4 at /home"));
+    }
+
+    #[test]
+    fn an_index_that_lacks_content_is_refused_before_the_disk_is_touched() {
+        let large = vec![7_u8; 3 << 20];
+        let (manifest, index) = manifest_of(&[b"one", b"two", &large, b""]);
+        covers(&manifest, &index).unwrap();
+        type Change = fn(&mut Vec<manifest::packs::Extent>);
+        let changes: [(Change, &str); 5] = [
+            (|e| e.truncate(0), "in no pack"),
+            (|e| e.truncate(e.len() - 1), "ends early"),
+            (|e| e[0].blob_offset = 1, "out of order"),
+            (|e| e[1].size += 1, "longer"),
+            (|e| e.swap(1, 2), "ends early"),
+        ];
+        for (change, expected) in changes {
+            let mut bad = index.clone();
+            change(&mut bad.packs[0].extents);
+            let error = covers(&manifest, &bad).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error} should say {expected}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Sysctls: as the kernel has them, and as the files will set them at the next boot (sysctl.d(5)).
+//!
+//! Two different drifts: somebody ran `sysctl -w`, or somebody changed a file.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use drift::Observation;
+use rustix::io::Errno;
+
+use super::{read_text_or_absent, under};
+
+/// Folders of sysctl.d(5), strongest first: a file masks one of the same name in a later folder.
+const FOLDERS: [&str; 4] = ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d"];
+/// Most files taken from one folder.
+const FILES_MAX: usize = 10_000;
+
+/// Values of `/proc/sys` for the keys that a baseline names. A key that the kernel does not have is `None`.
+pub(super) fn read_running<'a>(
+    base: &Path,
+    keys: impl Iterator<Item = &'a String>,
+) -> BTreeMap<String, Result<Option<String>, Observation>> {
+    keys.map(|key| (key.clone(), read_key(base, key))).collect()
+}
+
+fn read_key(base: &Path, key: &str) -> Result<Option<String>, Observation> {
+    let path = canonical(key);
+    if path.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+        return Err(Observation::Error {
+            detail: format!("{key}: no sysctl key"),
+        });
+    }
+    let file = under(base, "/proc/sys").join(path);
+    match std::fs::read(&file) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT) => Ok(None),
+            Some(Errno::ACCESS | Errno::PERM) => Err(Observation::Denied),
+            _ => Err(Observation::Error {
+                detail: format!("{key}: {error}"),
+            }),
+        },
+    }
+}
+
+/// The path of a key below `/proc/sys`: the first separator tells whether `.` or `/` separates; with `.` a `/` stands
+/// for a dot within a name (`net.ipv4.conf.enp3s0/200.forwarding`).
+fn canonical(key: &str) -> String {
+    match key.find(['.', '/']) {
+        Some(at) if key[at..].starts_with('.') => {
+            let swap = |character| match character {
+                '.' => '/',
+                '/' => '.',
+                other => other,
+            };
+            key.chars().map(swap).collect()
+        }
+        _ => key.to_owned(),
+    }
+}
+
+/// What the lines of the files say, in the order in which they are applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assignments {
+    explicit: BTreeMap<String, String>,
+    patterns: Vec<(String, String)>,
+    excluded: Vec<String>,
+}
+
+impl Assignments {
+    /// Adds a file; later files win.
+    pub fn add(&mut self, text: &str) {
+        for line in text.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with(['#', ';']) {
+                continue;
+            }
+            // A leading minus: do not complain when the kernel refuses the value.
+            let (line, minus) = line.strip_prefix('-').map_or((line, false), |rest| (rest, true));
+            match line.split_once('=') {
+                Some((key, value)) => {
+                    let (key, value) = (canonical(key.trim()), value.trim().to_owned());
+                    if key.contains(['*', '?', '[']) {
+                        self.patterns.push((key, value));
+                    } else {
+                        self.explicit.insert(key, value);
+                    }
+                }
+                // A minus and a key alone: patterns leave it out.
+                None if minus => self.excluded.push(canonical(line.trim())),
+                None => {}
+            }
+        }
+    }
+
+    /// What a key will be set to: by its own line, else by the last pattern that covers it and does not leave it out.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let key = canonical(key);
+        if let Some(value) = self.explicit.get(&key) {
+            return Some(value);
+        }
+        if self.excluded.iter().any(|pattern| covers(pattern, &key)) {
+            return None;
+        }
+        let last = self.patterns.iter().rev().find(|(pattern, _)| covers(pattern, &key));
+        last.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Whether a pattern of path components, with `*` and `?` within a component, covers a key.
+fn covers(pattern: &str, key: &str) -> bool {
+    let pattern: Result<manifest::PathPattern, _> = format!("/{pattern}").parse();
+    let key = manifest::TreePath::from_bytes(format!("/{key}").into_bytes());
+    matches!((pattern, key), (Ok(pattern), Ok(key)) if pattern.matches(&key))
+}
+
+/// Persisted values of these keys by the texts of the files in the order in which they are applied.
+#[must_use]
+pub fn persisted_values<'text, 'key>(
+    texts: impl IntoIterator<Item = &'text str>,
+    keys: impl Iterator<Item = &'key String>,
+) -> BTreeMap<String, String> {
+    let mut assignments = Assignments::default();
+    for text in texts {
+        assignments.add(text);
+    }
+    keys.filter_map(|key| Some((key.clone(), assignments.get(key)?.to_owned()))).collect()
+}
+
+/// Reads the files of sysctl.d(5). A folder that cannot be read makes the answer unknown; a missing one is empty.
+pub(super) fn read_persisted<'a>(
+    base: &Path,
+    keys: impl Iterator<Item = &'a String>,
+) -> Result<BTreeMap<String, String>, Observation> {
+    let mut files: BTreeMap<OsString, PathBuf> = BTreeMap::new();
+    for folder in FOLDERS {
+        let folder = under(base, folder);
+        let listing = match std::fs::read_dir(&folder) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(&folder, &error)),
+        };
+        for entry in listing.take(FILES_MAX) {
+            let entry = entry.map_err(|error| failed(&folder, &error))?;
+            let name = entry.file_name();
+            if Path::new(&name).extension().is_some_and(|extension| extension == "conf") {
+                files.entry(name).or_insert_with(|| entry.path());
+            }
+        }
+    }
+    let mut texts = Vec::new();
+    for file in files.values() {
+        texts.extend(read_file(base, file)?);
+    }
+    Ok(persisted_values(texts.iter().map(String::as_str), keys))
+}
+
+/// A file of sysctl.d; a link to `/dev/null` masks, a link out of place (`99-sysctl.conf`) is followed.
+fn read_file(base: &Path, file: &Path) -> Result<Option<String>, Observation> {
+    match std::fs::read_link(file) {
+        Ok(target) if target == Path::new("/dev/null") => Ok(None),
+        Ok(target) if target.is_absolute() => read_text_or_absent(&under(base, &target.to_string_lossy())),
+        _ => read_text_or_absent(file),
+    }
+}
+
+fn failed(folder: &Path, error: &std::io::Error) -> Observation {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Observation::Denied,
+        _ => Observation::Error {
+            detail: format!("{}: {error}", folder.display()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn lines_are_read_as_systemd_reads_them() {
+        let text = "# comment\n; comment\n\nkernel.a = 1 \nkernel/b=2\n-kernel.c= 3\nkernel.empty =\n\
+            net.ipv4.conf.enp3s0/200.x = 5\nnonsense\nnet.ipv4.conf.*.rp_filter = 2\n-net.ipv4.conf.all.rp_filter\n\
+            net.ipv4.conf.lo.rp_filter = 0\n";
+        let names = [
+            "kernel.a", "kernel.b", "kernel.c", "kernel.empty", "net.ipv4.conf.enp3s0/200.x", "net.ipv4.conf.all.rp_filter",
+            "net.ipv4.conf.eth0.rp_filter", "net.ipv4.conf.lo.rp_filter", "kernel.other",
+        ];
+        let keys = keys(&names);
+        let values = persisted_values([text], keys.iter());
+        let found: Vec<_> = names.iter().map(|name| values.get(*name).map(String::as_str)).collect();
+        assert_eq!(
+            found,
+            [Some("1"), Some("2"), Some("3"), Some(""), Some("5"), None, Some("2"), Some("0"), None]
+        );
+    }
+
+    #[test]
+    fn files_mask_and_follow_each_other() {
+        let base = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = under(base.path(), path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("/usr/lib/sysctl.d/10-a.conf", "k.a=vendor\nk.b=vendor\n");
+        write("/etc/sysctl.d/10-a.conf", "k.a=site\n");
+        write("/usr/lib/sysctl.d/50-b.conf", "k.c=vendor\n");
+        write("/run/sysctl.d/40-c.conf", "k.c=run\n");
+        write("/usr/local/lib/sysctl.d/60-d.conf", "k.d=local\n");
+        write("/usr/lib/sysctl.d/60-d.conf", "k.d=vendor\nk.e=vendor\n");
+        write("/usr/lib/sysctl.d/70-e.conf", "k.f=masked\n");
+        write("/etc/sysctl.d/readme.txt", "k.a=no\n");
+        write("/etc/sysctl.conf", "k.a=last\n");
+        std::os::unix::fs::symlink("/dev/null", under(base.path(), "/etc/sysctl.d/70-e.conf")).unwrap();
+        let keys = keys(&["k.a", "k.b", "k.c", "k.d", "k.e", "k.f"]);
+        let read = || read_persisted(base.path(), keys.iter()).unwrap();
+        let expected = |a: &str| {
+            BTreeMap::from([("k.a", a), ("k.c", "vendor"), ("k.d", "local")].map(|(k, v)| (k.to_owned(), v.to_owned())))
+        };
+        assert_eq!(read(), expected("site"));
+        // Debian's way to the old file: absolute or relative.
+        let link = under(base.path(), "/etc/sysctl.d/99-sysctl.conf");
+        for target in ["../sysctl.conf", "/etc/sysctl.conf"] {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            assert_eq!(read(), expected("last"), "{target}");
+            std::fs::remove_file(&link).unwrap();
+        }
+        std::fs::create_dir(under(base.path(), "/etc/sysctl.d/99-folder.conf")).unwrap();
+        assert!(read_persisted(base.path(), keys.iter()).is_err(), "what cannot be read is unknown");
+    }
+
+    #[test]
+    fn a_running_value_is_missing_empty_or_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = under(base.path(), "/proc/sys/net/ipv4/conf/enp3s0.200");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("x"), "1\t2\n").unwrap();
+        std::fs::write(under(base.path(), "/proc/sys/empty"), "\n").unwrap();
+        let keys = keys(&["net.ipv4.conf.enp3s0/200.x", "empty", "missing", "net.ipv4", "../../etc/passwd", "a..b"]);
+        let mut values = read_running(base.path(), keys.iter()).into_values();
+        let (up, twice, empty, missing, folder, value) = (
+            values.next().unwrap(),
+            values.next().unwrap(),
+            values.next().unwrap(),
+            values.next().unwrap(),
+            values.next().unwrap(),
+            values.next().unwrap(),
+        );
+        assert!(up.is_err() && twice.is_err() && folder.is_err());
+        assert_eq!(empty, Ok(Some(String::new())));
+        assert_eq!(missing, Ok(None));
+        assert_eq!(value, Ok(Some("1\t2".to_owned())));
+    }
+}

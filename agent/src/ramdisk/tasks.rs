@@ -1,0 +1,178 @@
+//! What to do next: the server decides, this asks, does it, and says how it went.
+
+use std::time::{Duration, Instant};
+
+use protocol::latest::{DeploySpec, Outcome, Task, paths};
+
+use super::backoff::Backoff;
+use super::network::Lease;
+use crate::api::ApiError;
+use crate::deploy::{self, Context, Failure, Installed, chain};
+
+/// The certificate of a claim holds for a day; a machine that still waits then starts over to get a new one.
+const CLAIM_LIFE: Duration = Duration::from_secs(23 * 3600);
+/// How long the outcome of a deployment is offered to a server that does not answer.
+const OUTCOME_LIMIT: Duration = Duration::from_secs(600);
+/// A waiting machine says again why it waits, for whoever comes to the rack later.
+const REPEAT: Duration = Duration::from_secs(600);
+/// Time the server may hold a request for a task.
+const WAIT_SECS: u64 = protocol::limits::TASK_WAIT_SECS_MAX;
+
+/// Why the machine is restarted.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// It is installed.
+    Installed,
+    /// The server said so; its reason.
+    Asked(String),
+    /// It cannot go on; the reason.
+    Stuck(String),
+}
+
+/// Asks for tasks and does them until the machine is to be restarted.
+pub async fn run(context: &Context, lease: &mut Lease) -> End {
+    let console = &context.console;
+    let claimed = Instant::now();
+    let mut backoff = Backoff::default();
+    let mut shown: Option<(String, Instant)> = None;
+    let mut show = |text: String| {
+        if shown
+            .as_ref()
+            .is_none_or(|(last, at)| *last != text || at.elapsed() > REPEAT)
+        {
+            console.say(&text);
+            shown = Some((text, Instant::now()));
+        }
+    };
+    loop {
+        if claimed.elapsed() > CLAIM_LIFE {
+            return End::Stuck("The certificate of this boot ends after a day; a restart gets a new one.".to_owned());
+        }
+        if let Err(error) = lease.keep() {
+            show(error);
+        }
+        let asked = Instant::now();
+        match context.api.get(&format!("{}?wait_secs={WAIT_SECS}", paths::TASK)).await {
+            Ok(Task::Wait { reason }) => {
+                backoff = Backoff::default();
+                show(format!("waiting: {reason}"));
+                // A server that does not hold the request is not hammered.
+                if asked.elapsed() < Duration::from_secs(1) {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+            }
+            Ok(Task::Reboot { reason }) => return End::Asked(reason),
+            Ok(Task::Deploy(spec)) => {
+                backoff = Backoff::default();
+                if Box::pin(deploy(&spec, context)).await {
+                    return End::Installed;
+                }
+            }
+            Err(error) if error.is_temporary() => {
+                let pause = backoff.pause();
+                show(format!("the server does not answer ({}); asking again", chain(&error)));
+                tokio::time::sleep(pause).await;
+            }
+            Err(error) => return End::Stuck(chain(&error)),
+        }
+    }
+}
+
+/// Does one deployment; whether the machine is installed.
+async fn deploy(spec: &DeploySpec, context: &Context) -> bool {
+    let console = &context.console;
+    console.stage(format!("installing {} (attempt {})", spec.node_name, spec.attempt));
+    let start = Instant::now();
+    let result = deploy::run(spec, context).await;
+    let outcome = outcome(&result, start.elapsed());
+    match &result {
+        Ok(installed) => console.stage(format!(
+            "installed: {} files, {} MB, {} s",
+            installed.files,
+            installed.bytes / 1_000_000,
+            start.elapsed().as_secs()
+        )),
+        Err(failure) => console.alarm(
+            "INSTALLATION FAILED",
+            &[
+                &format!("Stage {}: {}", failure.stage.as_str(), failure.reason),
+                "",
+                "The disk holds no usable system. The server decides whether to try again.",
+            ],
+        ),
+    }
+    report(spec, context, &outcome).await;
+    result.is_ok()
+}
+
+fn outcome(result: &Result<Installed, Failure>, duration: Duration) -> Outcome {
+    match result {
+        Ok(installed) => Outcome::Installed {
+            files: installed.files,
+            bytes: installed.bytes,
+            requests: installed.requests,
+            duration_secs: duration.as_secs(),
+        },
+        Err(failure) => Outcome::Failed {
+            stage: failure.stage,
+            reason: failure.reason.clone(),
+        },
+    }
+}
+
+async fn report(spec: &DeploySpec, context: &Context, outcome: &Outcome) {
+    let path = format!("{}/{}/outcome", paths::DEPLOYMENTS, spec.deployment_id);
+    let end = Instant::now() + OUTCOME_LIMIT;
+    let mut backoff = Backoff::default();
+    loop {
+        let error: ApiError = match context.api.send(&path, outcome).await {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        let pause = backoff.pause();
+        if !error.is_temporary() || Instant::now() + pause > end {
+            context
+                .console
+                .say(format!("the server was not told how it ended: {}", chain(&error)));
+            return;
+        }
+        context.console.say(format!(
+            "telling the server how it ended: {}; trying again",
+            chain(&error)
+        ));
+        tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::latest::Stage;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_never_told_as_installed() {
+        let failure = Failure {
+            stage: Stage::Wipe,
+            reason: "busy".to_owned(),
+        };
+        let told = outcome(&Err(failure), Duration::from_secs(3));
+        assert!(
+            matches!(told, Outcome::Failed { stage: Stage::Wipe, ref reason } if reason == "busy"),
+            "{told:?}"
+        );
+        let installed = Installed {
+            files: 3,
+            bytes: 9,
+            requests: 5,
+        };
+        let told = outcome(&Ok(installed), Duration::from_secs(3));
+        let expected = Outcome::Installed {
+            files: 3,
+            bytes: 9,
+            requests: 5,
+            duration_secs: 3,
+        };
+        assert_eq!(told, expected);
+    }
+}

@@ -1,0 +1,5 @@
+mod disk;
+mod http;
+mod image;
+mod inventory;
+mod write;

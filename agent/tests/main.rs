@@ -1,0 +1,4 @@
+//! Tests of the agent as a whole.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod deploy;

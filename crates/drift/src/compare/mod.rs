@@ -1,0 +1,27 @@
+//! Expected against observed.
+//!
+//! Invariants: what could not be looked at yields an [`crate::Unknown`], never nothing; "removed" is only concluded
+//! where the folder was read to its end; one cause gives one finding (a folder that appeared or went stands for what is
+//! in it, a changed package for its files).
+
+mod entry;
+mod facts;
+mod fold;
+mod tree;
+
+pub use entry::{Outcome, compare_entry};
+pub use facts::{FactFindings, compare_facts};
+pub use fold::{Ownership, fold_findings};
+pub use tree::{Content, Kind, Limits, Look, Sight, Step, TreeComparison, TreeFindings};
+
+/// Longest attribute value, in bytes; longer ones are named by their digest.
+const VALUE_BYTES_MAX: usize = 4_096;
+
+/// Untrusted text as an attribute value: escaped, and replaced by its digest where it is too long.
+fn value_text(bytes: &[u8]) -> String {
+    if bytes.len() <= VALUE_BYTES_MAX {
+        manifest::escape_bytes(bytes)
+    } else {
+        format!("sha256:{}", manifest::Digest::of(bytes))
+    }
+}

@@ -1,0 +1,50 @@
+//! Where the things stand that a rack is made of: the built binaries, the boot loaders, the workspace.
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Paths that `cargo xtask` knows and passes on.
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct LabEnvironment {
+    /// The workspace's root folder
+    #[arg(long, env = "PLUMBLINE_ROOT", value_name = "FOLDER")]
+    pub root: PathBuf,
+    /// The server binary, `plumbline`
+    #[arg(long, env = "PLUMBLINE_SERVER", value_name = "FILE")]
+    pub server: PathBuf,
+    /// The statically linked `plumbline-agent` that runs on nodes
+    #[arg(long, env = "PLUMBLINE_AGENT", value_name = "FILE")]
+    pub agent: PathBuf,
+    /// The folder with the boot loaders that `cargo xtask setup` fetched
+    #[arg(long, env = "PLUMBLINE_LOADERS", value_name = "FOLDER")]
+    pub loaders: PathBuf,
+}
+
+impl LabEnvironment {
+    /// Checks that everything is there, before a rack is put up for minutes only to fail on it.
+    ///
+    /// # Errors
+    /// Names the first thing missing and what makes it.
+    pub fn check(&self) -> Result<()> {
+        for (path, what) in [
+            (&self.root, "the workspace"),
+            (&self.server, "the server binary"),
+            (&self.agent, "the node's agent"),
+            (&self.loaders, "the boot loaders"),
+        ] {
+            ensure!(
+                path.exists(),
+                "{what} is not at {}: run this through `cargo xtask e2e`, which makes it",
+                path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// The folder for what racks make and keep between runs, git-ignored.
+    pub fn work_folder(&self) -> PathBuf {
+        self.root.join(".plumbline").join("lab")
+    }
+}

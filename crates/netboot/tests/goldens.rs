@@ -1,0 +1,71 @@
+//! Golden packets and golden scripts.
+
+use netboot::dhcp::{Mode, Port, Request};
+use netboot::script::{DeployerBoot, boot_local, deployer, refuse};
+
+use crate::golden::{assert_golden, bytes_from_hex, testdata};
+use crate::support::decide;
+
+#[test]
+fn golden_packets_read_and_are_answered_as_reviewed() {
+    let mut files = 0;
+    for entry in std::fs::read_dir(testdata("dhcp")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "hex") {
+            continue;
+        }
+        files += 1;
+        let hex = std::fs::read_to_string(&path).unwrap();
+        let mut bytes = bytes_from_hex(&hex);
+        let text = match Request::decode(&bytes) {
+            Err(error) => format!("{}: {error}\n", error.kind()),
+            Ok(request) => {
+                if !hex.contains("# not canonical") {
+                    bytes.resize(bytes.len().max(300), 0);
+                    assert_eq!(
+                        request.encode().unwrap(),
+                        bytes,
+                        "{} is written back as it came",
+                        path.display()
+                    );
+                }
+                let port = if hex.contains("# port 4011") {
+                    Port::Pxe4011
+                } else {
+                    Port::Server67
+                };
+                let proxy = decide(&request, Mode::Proxy, port);
+                let full = decide(&request, Mode::Full, port);
+                format!("{request}\nproxy mode: {proxy}\nfull mode: {full}")
+            }
+        };
+        assert_golden(&path.with_extension("txt"), &text);
+    }
+    assert!(files >= 12, "only {files} packets found");
+}
+
+#[test]
+fn golden_scripts_say_what_was_reviewed() {
+    let boot = DeployerBoot {
+        http_base: "http://10.77.0.1:8081/".to_owned(),
+        kernel_path: "/boot/v1/deployer/vmlinuz".to_owned(),
+        initrd_paths: vec![
+            "/boot/v1/deployer/initrd".to_owned(),
+            "/boot/v1/agent/layer.cpio".to_owned(),
+        ],
+        command_line: "console=tty0 console=ttyS0,115200 BOOTIF=01-52-54-00-aa-00-01 \
+                       plumbline.server=https://10.77.0.1:8443 plumbline.token=0123456789abcdef"
+            .to_owned(),
+        title: "gpu-001: installing debian-12-gpu".to_owned(),
+    };
+    for (file, script) in [
+        ("deployer.ipxe", deployer(&boot).unwrap()),
+        ("boot_local.ipxe", boot_local("gpu-001", "nothing to do")),
+        (
+            "refuse.ipxe",
+            refuse("nobody listed 52:54:00:aa:00:01; approve it in the dashboard"),
+        ),
+    ] {
+        assert_golden(&testdata("script").join(file), &script);
+    }
+}

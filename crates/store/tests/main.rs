@@ -1,0 +1,4 @@
+//! The store's tests against a real PostgreSQL, one program for all of them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cluster;

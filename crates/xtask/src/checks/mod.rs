@@ -1,0 +1,4 @@
+//! Rules of the workspace that no compiler checks.
+
+pub mod dependencies;
+pub mod lengths;

@@ -1,0 +1,25 @@
+//! Starts the rack runner with everything it needs to know.
+
+use crate::run::run_shown;
+use crate::workspace::{Workspace, is_root};
+use anyhow::{Result, ensure};
+use std::process::Command;
+
+/// Runs `plumbline-lab ARGUMENTS`. Its last line of standard output, one JSON object, is this program's too.
+///
+/// # Errors
+/// Without root, and when the run fails.
+pub fn run_lab(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
+    ensure!(
+        is_root(),
+        "a virtual rack needs root, for its network namespace and TAP devices: run this as root"
+    );
+    let mut command = Command::new(workspace.lab());
+    command
+        .args(arguments)
+        .env("PLUMBLINE_ROOT", &workspace.root)
+        .env("PLUMBLINE_SERVER", workspace.server())
+        .env("PLUMBLINE_AGENT", workspace.node_agent())
+        .env("PLUMBLINE_LOADERS", workspace.loaders());
+    run_shown("play in the virtual rack", &mut command)
+}

@@ -1,0 +1,170 @@
+//! Agents of running nodes: baseline, heartbeat, report.
+
+use drift::{Difference, FindingKind, Severity};
+use manifest::Digest;
+use protocol::NodeId;
+use protocol::latest::{Baseline, DriftReport, Heartbeat, HeartbeatReply, ReportReply};
+use store::ReportStored;
+use time::OffsetDateTime;
+
+use super::boot::event;
+use super::{App, AppError};
+
+/// Seconds between heartbeats.
+const HEARTBEAT_SECS: u64 = 30;
+
+/// A node's baseline.
+///
+/// # Errors
+/// [`AppError::NotFound`] for a node that was never installed.
+pub async fn baseline(app: &App, node: NodeId) -> Result<Baseline, AppError> {
+    let baseline = app.store.baseline_find(node).await?;
+    baseline.ok_or_else(|| AppError::NotFound { what: "baseline of node".to_owned(), key: node.to_string() })
+}
+
+/// A manifest of the node's own baseline: canonical bytes. Nobody reads another node's overlay.
+///
+/// # Errors
+/// [`AppError::NotFound`].
+pub async fn manifest(app: &App, node: NodeId, digest: Digest) -> Result<Vec<u8>, AppError> {
+    let baseline = baseline(app, node).await?;
+    if digest == baseline.overlay {
+        let text = app.store.overlay_find(digest).await?;
+        return text.map(String::into_bytes).ok_or_else(|| not_found(digest));
+    }
+    check_is_of_baseline(&baseline, digest)?;
+    Ok(app.images.manifest_bytes(digest).await?.to_vec())
+}
+
+/// The signature of a manifest of the node's own baseline.
+///
+/// # Errors
+/// [`AppError::NotFound`]; the overlay has none, it comes over an authenticated connection.
+pub async fn signature(app: &App, node: NodeId, digest: Digest) -> Result<String, AppError> {
+    check_is_of_baseline(&baseline(app, node).await?, digest)?;
+    Ok(app.images.signature(digest).await?.as_str().to_owned())
+}
+
+fn check_is_of_baseline(baseline: &Baseline, digest: Digest) -> Result<(), AppError> {
+    match digest == baseline.image || digest == baseline.agent_layer {
+        true => Ok(()),
+        false => Err(not_found(digest)),
+    }
+}
+
+fn not_found(digest: Digest) -> AppError {
+    AppError::NotFound { what: "manifest in this node's baseline".to_owned(), key: digest.to_string() }
+}
+
+/// Keeps a heartbeat and says what the agent should do.
+///
+/// # Errors
+/// [`AppError`].
+pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result<HeartbeatReply, AppError> {
+    let baseline = baseline(app, node).await?;
+    let now_ms = OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
+    let skew_ms = i64::try_from(i128::from(heartbeat.unix_ms) - now_ms).unwrap_or(i64::MAX);
+    let (held, first_of_boot) = app.store.heartbeat_record(node, heartbeat, skew_ms).await?;
+    if first_of_boot {
+        let detail = format!("agent {} is up, {} s after the start", heartbeat.agent_version, heartbeat.uptime_secs);
+        event(app, node, "", "agent_up", &detail).await?;
+    }
+    Ok(HeartbeatReply {
+        baseline: baseline.digest,
+        next_secs: HEARTBEAT_SECS,
+        full_report: heartbeat.state.is_some() && held != heartbeat.state,
+        scan_now: false,
+        unix_ms: u64::try_from(now_ms).unwrap_or(0),
+    })
+}
+
+/// Keeps a report.
+///
+/// # Errors
+/// [`AppError::Invalid`] when the report contradicts itself.
+pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<ReportReply, AppError> {
+    check_report(report)?;
+    match app.store.report_store(node, report, severity).await? {
+        ReportStored::Stale { reason } => Ok(ReportReply::Stale { reason }),
+        ReportStored::NeedFull { reason } => Ok(ReportReply::NeedFull { reason }),
+        ReportStored::Stored { opened, changed, closed } => {
+            let scan = &report.scan;
+            let detail = format!(
+                "{} of {} paths, {} differences ({opened} new, {changed} changed, {closed} gone), {} not looked at, {} ms",
+                if scan.complete { "complete scan" } else { "incomplete scan" },
+                scan.entries(),
+                scan.difference_count,
+                scan.not_looked_at_count,
+                scan.duration_ms
+            );
+            event(app, node, "", "scan", &detail).await?;
+            if scan.complete && app.store.deployment_verify(node, scan.difference_count).await? {
+                event(app, node, "", "deployed", "the first full scan has arrived").await?;
+            }
+            Ok(ReportReply::Accepted)
+        }
+    }
+}
+
+/// A full report says everything: its state digest and its count must follow from it, or something is lost on the way.
+fn check_report(report: &DriftReport) -> Result<(), AppError> {
+    use protocol::latest::ReportKind;
+    use protocol::limits::{DIFFERENCES_MAX, NOT_LOOKED_AT_MAX};
+    let listed = match &report.kind {
+        ReportKind::Full { differences } => differences.len(),
+        ReportKind::Delta { set, cleared, .. } => set.len().max(cleared.len()),
+    };
+    if listed > DIFFERENCES_MAX || report.not_looked_at.len() > NOT_LOOKED_AT_MAX {
+        return Err(AppError::Invalid(format!(
+            "{listed} differences and {} places not looked at; expected at most {DIFFERENCES_MAX} and {NOT_LOOKED_AT_MAX}",
+            report.not_looked_at.len()
+        )));
+    }
+    if let ReportKind::Full { differences } = &report.kind
+        && differences.len() as u64 == report.scan.difference_count
+        && drift::state_digest(differences) != report.state
+    {
+        return Err(AppError::Invalid("the state digest does not follow from the differences".to_owned()));
+    }
+    Ok(())
+}
+
+/// The built-in policy: what runs at boot or opens a door matters most.
+fn severity(difference: &Difference) -> Severity {
+    match difference.kind {
+        FindingKind::KernelRelease | FindingKind::KernelCommandLine | FindingKind::Module => Severity::High,
+        FindingKind::User | FindingKind::Package => Severity::High,
+        FindingKind::Group | FindingKind::Unit | FindingKind::SysctlRunning | FindingKind::SysctlPersisted => {
+            Severity::Medium
+        }
+        FindingKind::File => {
+            const GRAVE: [&str; 9] = [
+                "/boot/",
+                "/etc/ssh/",
+                "/etc/pam.d/",
+                "/etc/sudoers",
+                "/etc/shadow",
+                "/etc/passwd",
+                "/usr/lib/systemd/",
+                "/root/.ssh/",
+                "/usr/lib/plumbline/",
+            ];
+            match GRAVE.iter().any(|prefix| difference.key.starts_with(prefix)) {
+                true => Severity::High,
+                false => Severity::Medium,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_opens_a_door_is_grave() {
+        let file = |key: &str| Difference { kind: FindingKind::File, key: key.into(), expected: None, actual: None };
+        assert_eq!(severity(&file("/etc/ssh/sshd_config.d/90-x.conf")), Severity::High);
+        assert_eq!(severity(&file("/etc/motd")), Severity::Medium);
+    }
+}

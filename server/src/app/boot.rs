@@ -1,0 +1,293 @@
+//! What a machine boots: its standing for DHCP, its script, its token.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use lifecycle::{AttemptEnd, DeploymentState, NodeState};
+use netboot::MacAddr;
+use netboot::script::{self, DeployerBoot};
+use protocol::latest::Authority as AuthorityFile;
+use protocol::{DeploymentId, NodeId};
+use store::{DeploymentRecord, NewEvent, NodeRecord};
+
+use super::{App, AppError};
+use crate::config::BootConfig;
+
+/// Kernel arguments of the deployer: both consoles, so that a screen and a serial line show it; restart on a panic.
+const DEPLOYER_ARGUMENTS: &str = "console=tty0 console=ttyS0,115200n8 panic=30 loglevel=5";
+
+/// What a node boots next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Next {
+    /// Its own disk.
+    Local { reason: String },
+    /// Nothing: a person has to look first.
+    Refuse { reason: String },
+    /// The deployer, for a deployment's attempt or to be looked at.
+    Deployer { attempt: Option<(DeploymentId, i32)>, title: String },
+}
+
+/// Decides from the records alone. `claimed`: the current attempt's token was claimed.
+fn next_boot(node: &NodeRecord, open: Option<&DeploymentRecord>, claimed: bool) -> Next {
+    if node.state == NodeState::Quarantined {
+        return Next::Refuse { reason: format!("quarantined: {}", node.state_reason) };
+    }
+    if let Some(deployment) = open {
+        let attempt = if deployment.attempt == 0 || claimed { deployment.attempt + 1 } else { deployment.attempt };
+        let title = format!(
+            "{}: deploying image {}, attempt {attempt} of {}",
+            node_title(node),
+            deployment.image.short(),
+            deployment.attempts_max
+        );
+        return Next::Deployer { attempt: Some((deployment.id, attempt)), title };
+    }
+    match node.state {
+        NodeState::Installed | NodeState::Deployed => Next::Local { reason: "nothing to do".to_owned() },
+        NodeState::Listed | NodeState::Discovering | NodeState::WaitingApproval | NodeState::Deploying => {
+            Next::Deployer { attempt: None, title: format!("{}: taking inventory", node_title(node)) }
+        }
+        // Its disk holds nothing that starts; in the deployer it shows why, and can be deployed without a reboot.
+        NodeState::Failed => Next::Deployer {
+            attempt: None,
+            title: format!("{}: the last deployment failed: {}", node_title(node), node.state_reason),
+        },
+        NodeState::Quarantined => Next::Refuse { reason: node.state_reason.clone() },
+    }
+}
+
+fn node_title(node: &NodeRecord) -> String {
+    node.name.clone().unwrap_or_else(|| node.macs.first().cloned().unwrap_or_else(|| node.id.to_string()))
+}
+
+/// The script for a machine, and the event of having asked for it.
+///
+/// # Errors
+/// [`AppError`] when the database does not answer, or no deployer is published.
+pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, AppError> {
+    let mac_text = mac.to_string();
+    let Some(node_id) = app.store.node_find_by_mac(&mac_text).await? else {
+        app.store.sighting_record(&mac_text, Some("iPXE script"), None, None).await?;
+        return Ok(script::refuse("it is not listed and discovery is not armed"));
+    };
+    let node = app.store.node_get(node_id).await?;
+    let mut open = app.store.deployment_find_open(node_id).await?;
+    if let Some(running) = open.as_ref().filter(|deployment| deployment.state == DeploymentState::Running) {
+        // Its deployer cannot be alive if its machine asks for a script.
+        let why = "the node booted again before the deployment ended";
+        event(app, node_id, &mac_text, "attempt_lost", why).await?;
+        if app.store.deployment_attempt_lost(running.id, why).await? == AttemptEnd::GiveUp {
+            event(app, node_id, &mac_text, "deployment_failed", why).await?;
+        }
+        open = app.store.deployment_find_open(node_id).await?;
+    }
+    let node = if open.is_none() { app.store.node_get(node_id).await? } else { node };
+    let claimed = match &open {
+        Some(deployment) => app.store.token_is_claimed(deployment.id, deployment.attempt).await?,
+        None => false,
+    };
+    let (text, what) = match next_boot(&node, open.as_ref(), claimed) {
+        Next::Local { reason } => {
+            (script::boot_local(&node_title(&node), &reason), format!("boot the local disk: {reason}"))
+        }
+        Next::Refuse { reason } => (script::refuse(&reason), format!("refused: {reason}")),
+        Next::Deployer { attempt, title } => (deployer(app, node_id, attempt, &mac, peer, &title).await?, title),
+    };
+    event(app, node_id, &mac_text, "script", &format!("to {peer}: {what}")).await?;
+    Ok(text)
+}
+
+async fn deployer(
+    app: &App,
+    node: NodeId,
+    attempt: Option<(DeploymentId, i32)>,
+    mac: &MacAddr,
+    peer: IpAddr,
+    title: &str,
+) -> Result<String, AppError> {
+    let boot = boot_config(app)?;
+    let image = app.store.image_newest("deployer").await?.ok_or_else(|| {
+        AppError::Unavailable("no deployer image: plumbline image build images/deployer".to_owned())
+    })?;
+    let token = app.store.token_issue(node, attempt, &mac.to_string(), &peer.to_string()).await?;
+    let base = format!("/boot/v1/deployer/{}", image.digest);
+    let query = format!("?mac={mac}");
+    let command_line = format!(
+        "{DEPLOYER_ARGUMENTS} plumbline.token={} BOOTIF=01-{}",
+        app.token_key.token(token),
+        mac.to_string().replace(':', "-")
+    );
+    let boot = DeployerBoot {
+        http_base: boot.http_url(),
+        kernel_path: format!("{base}/vmlinuz{query}"),
+        initrd_paths: vec![format!("{base}/initrd.img{query}"), format!("/boot/v1/authority.cpio{query}")],
+        command_line,
+        title: title.to_owned(),
+    };
+    script::deployer(&boot).map_err(AppError::internal)
+}
+
+/// The boot plane's configuration.
+///
+/// # Errors
+/// [`AppError::Unavailable`] on a server without one.
+pub fn boot_config(app: &App) -> Result<&BootConfig, AppError> {
+    app.config.boot.as_ref().ok_or_else(|| AppError::Unavailable("this server has no boot plane".to_owned()))
+}
+
+/// What the deployer trusts, as the cpio archive the loader puts behind the deployer's own initramfs.
+///
+/// # Errors
+/// [`AppError`] on a server without a boot plane.
+pub fn authority_archive(app: &App) -> Result<Vec<u8>, AppError> {
+    let boot = boot_config(app)?;
+    let trusted = app.keys.trusted();
+    let file = AuthorityFile {
+        ca_certificate: app.authority.certificate_pem().to_owned(),
+        image_key: trusted.image.as_str().to_owned(),
+        agent_release_key: trusted.agent_release.as_str().to_owned(),
+        agent_url: app.config.agents_url(),
+        boot_url: boot.http_url(),
+    };
+    let text = serde_json::to_vec_pretty(&file).map_err(AppError::internal)?;
+    newc_archive(&[("etc", None), ("etc/plumbline", None), ("etc/plumbline/authority.json", Some(&text))])
+        .map_err(AppError::internal)
+}
+
+/// A cpio archive in the form the kernel unpacks ("newc"): folders (`None`) and files.
+fn newc_archive(entries: &[(&str, Option<&[u8]>)]) -> std::io::Result<Vec<u8>> {
+    let mut archive = Vec::new();
+    for (number, (name, content)) in entries.iter().enumerate() {
+        let mode = if content.is_some() { 0o100_644 } else { 0o040_755 };
+        let content = content.unwrap_or_default();
+        let size = u32::try_from(content.len()).map_err(std::io::Error::other)?;
+        let builder = cpio::newc::Builder::new(name).ino(u32::try_from(number + 1).unwrap_or(1)).mode(mode).nlink(1);
+        let mut writer = builder.write(&mut archive, size);
+        std::io::Write::write_all(&mut writer, content)?;
+        writer.finish()?;
+    }
+    cpio::newc::trailer(&mut archive)?;
+    // The kernel wants archives that follow each other on 4-byte boundaries.
+    archive.resize(archive.len().next_multiple_of(512), 0);
+    Ok(archive)
+}
+
+/// Keeps an event of a node.
+///
+/// # Errors
+/// [`AppError`] when the database does not answer.
+pub async fn event(app: &App, node: NodeId, mac: &str, kind: &str, detail: &str) -> Result<(), AppError> {
+    let event = NewEvent { node_id: Some(node), mac: Some(mac).filter(|mac| !mac.is_empty()), kind, detail };
+    Ok(app.store.event_add(event).await?)
+}
+
+/// The address a machine should have, in mode `full`: the one it had, or the first free one of the pool.
+///
+/// # Errors
+/// [`AppError`] when the database does not answer.
+pub async fn lease_choose(app: &App, boot: &BootConfig, mac: &str) -> Result<Option<Ipv4Addr>, AppError> {
+    let Some((first, last)) = boot.pool else { return Ok(None) };
+    let inside = |address: &Ipv4Addr| *address >= first && *address <= last;
+    if let Some(lease) = app.store.lease_find(mac).await?
+        && let Some(address) = lease.address.parse().ok().filter(inside)
+        && app.store.lease_take(&lease.address, mac, i64::from(boot.lease_secs)).await?
+    {
+        return Ok(Some(address));
+    }
+    let leases = app.store.lease_list().await?;
+    let now = time::OffsetDateTime::now_utc();
+    let taken: std::collections::HashSet<Ipv4Addr> =
+        leases.iter().filter(|lease| lease.expires_at > now).filter_map(|lease| lease.address.parse().ok()).collect();
+    let used: std::collections::HashSet<Ipv4Addr> =
+        leases.iter().filter_map(|lease| lease.address.parse().ok()).collect();
+    let pool = || (u32::from(first)..=u32::from(last)).map(Ipv4Addr::from).filter(|a| *a != boot.address.addr());
+    // Never used ones first: an address stays its node's as long as there is room.
+    let candidates = pool().filter(|a| !used.contains(a)).chain(pool().filter(|a| used.contains(a) && !taken.contains(a)));
+    for address in candidates.take(8) {
+        if app.store.lease_take(&address.to_string(), mac, i64::from(boot.lease_secs)).await? {
+            return Ok(Some(address));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_archive_is_one_the_kernel_unpacks() {
+        let archive = newc_archive(&[("etc", None), ("etc/x", Some(b"hello"))]).unwrap();
+        assert!(archive.starts_with(b"070701"));
+        assert_eq!(archive.len() % 512, 0);
+        let mut reader = cpio::newc::Reader::new(archive.as_slice()).unwrap();
+        assert_eq!(reader.entry().name(), "etc");
+        reader = cpio::newc::Reader::new(reader.finish().unwrap()).unwrap();
+        assert_eq!(reader.entry().name(), "etc/x");
+        let mut content = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut content).unwrap();
+        assert_eq!(content, "hello");
+    }
+
+    fn node(state: NodeState) -> NodeRecord {
+        NodeRecord {
+            id: NodeId::new(),
+            name: Some("gpu-001".into()),
+            state,
+            state_reason: "because".into(),
+            state_since: time::OffsetDateTime::UNIX_EPOCH,
+            macs: vec!["52:54:00:aa:00:01".into()],
+            inventory: None,
+            machine_id: String::new(),
+            agent: None,
+            findings: 0,
+            scanned_at: None,
+            not_looked_at: None,
+        }
+    }
+
+    fn deployment(attempt: i32) -> DeploymentRecord {
+        DeploymentRecord {
+            id: DeploymentId::new(),
+            node_id: NodeId::new(),
+            image: manifest::Digest::of(b"image"),
+            agent_layer: manifest::Digest::of(b"agent"),
+            disk_rule: Default::default(),
+            layout: protocol::latest::Layout { esp_mib: 256, esp_volume_id: "0".into(), root_uuid: uuid::Uuid::nil() },
+            state: DeploymentState::Waiting,
+            reason: String::new(),
+            attempt,
+            attempts_max: 3,
+            progress: None,
+            progress_at: None,
+            outcome: None,
+            requested_by: "admin".into(),
+            created_at: time::OffsetDateTime::UNIX_EPOCH,
+            started_at: None,
+            finished_at: None,
+        }
+    }
+
+    #[test]
+    fn a_node_with_nothing_to_do_boots_its_disk() {
+        for state in [NodeState::Installed, NodeState::Deployed] {
+            assert!(matches!(next_boot(&node(state), None, false), Next::Local { .. }), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_quarantined_node_boots_nothing_even_with_a_deployment() {
+        let open = deployment(1);
+        assert!(matches!(next_boot(&node(NodeState::Quarantined), Some(&open), false), Next::Refuse { .. }));
+    }
+
+    #[test]
+    fn an_attempt_is_counted_when_its_token_was_claimed() {
+        let attempt = |before, claimed| match next_boot(&node(NodeState::Deploying), Some(&deployment(before)), claimed) {
+            Next::Deployer { attempt: Some((_, attempt)), .. } => attempt,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(attempt(0, false), 1);
+        assert_eq!(attempt(1, false), 1, "fetched again before it was claimed");
+        assert_eq!(attempt(1, true), 2);
+    }
+}

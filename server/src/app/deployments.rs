@@ -1,0 +1,117 @@
+//! Asking for a deployment. What the deployer and the server then say to each other is elsewhere.
+
+use protocol::latest::{DiskRule, Layout};
+use protocol::limits::DEPLOYMENT_ATTEMPTS_MAX;
+use protocol::{DeploymentId, NodeId};
+use store::{ImageRecord, NewDeployment};
+
+use super::{App, AppError, nodes};
+
+/// Size of the EFI system partition: two kernels with their initramfs, and room.
+const ESP_MIB: u32 = 256;
+
+/// Asks for an image on a node, with the newest agent layer; the node's step is part of it.
+///
+/// # Errors
+/// [`AppError::NotFound`] for the image, [`AppError::Invalid`] when it is no operating system, [`AppError::Conflict`]
+/// when the node's state does not allow it or there is no agent layer.
+pub async fn request(
+    app: &App,
+    node: NodeId,
+    image: &str,
+    disk_rule: DiskRule,
+    requested_by: &str,
+) -> Result<DeploymentId, AppError> {
+    disk_rule_check(&disk_rule)?;
+    let (image, agent_layer) = images_find(app, image).await?;
+    let deployment = NewDeployment {
+        node_id: node,
+        image: image.digest,
+        agent_layer: agent_layer.digest,
+        disk_rule,
+        layout: layout(),
+        attempts_max: DEPLOYMENT_ATTEMPTS_MAX,
+        requested_by: requested_by.to_owned(),
+    };
+    let id = app.store.deployment_create(&deployment).await?;
+    tracing::info!(
+        node.id = %node,
+        deployment.id = %id,
+        image.digest = %image.digest,
+        user.name = requested_by,
+        "deployment requested"
+    );
+    let detail = format!(
+        "{}@{} ({}) by {requested_by}",
+        image.name,
+        image.version,
+        image.digest.short()
+    );
+    nodes::event(app, node, "deployment_requested", &detail).await;
+    Ok(id)
+}
+
+/// The operating system image somebody means, and the agent layer that goes with it now.
+pub(super) async fn images_find(app: &App, reference: &str) -> Result<(ImageRecord, ImageRecord), AppError> {
+    let image = app.store.image_find(reference).await?;
+    if image.kind != "os" {
+        return Err(AppError::Invalid(format!(
+            "image: {}@{} is of kind {}, expected os",
+            image.name, image.version, image.kind
+        )));
+    }
+    let agent_layer = app.store.image_newest("agent").await?.ok_or_else(|| {
+        AppError::Conflict("no agent layer published: run `plumbline image publish-agent BINARY`".to_owned())
+    })?;
+    Ok((image, agent_layer))
+}
+
+fn layout() -> Layout {
+    Layout {
+        esp_mib: ESP_MIB,
+        esp_volume_id: format!("{:08X}", rand::random::<u32>()),
+        root_uuid: uuid::Uuid::new_v4(),
+    }
+}
+
+fn disk_rule_check(rule: &DiskRule) -> Result<(), AppError> {
+    let texts = [&rule.serial, &rule.wwn, &rule.model];
+    if texts.into_iter().flatten().any(|text| text.is_empty() || text.len() > 256) {
+        let problem = "disk: serial, wwn and model are 1 to 256 bytes where they are given";
+        return Err(AppError::Invalid(problem.to_owned()));
+    }
+    match (rule.size_min_bytes, rule.size_max_bytes) {
+        (Some(min), Some(max)) if min > max => Err(AppError::Invalid(format!(
+            "disk: size_min_bytes {min} is above size_max_bytes {max}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_is_what_the_tools_take() {
+        let layout = layout();
+        let id = layout.esp_volume_id.as_bytes();
+        assert!(id.len() == 8 && id.iter().all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(b)));
+        assert_eq!(layout.root_uuid.get_version_num(), 4);
+    }
+
+    #[test]
+    fn a_disk_rule_that_fits_no_disk_is_refused() {
+        disk_rule_check(&DiskRule::default()).unwrap();
+        let empty = DiskRule {
+            serial: Some(String::new()),
+            ..DiskRule::default()
+        };
+        let crossed = DiskRule {
+            size_min_bytes: Some(2),
+            size_max_bytes: Some(1),
+            ..DiskRule::default()
+        };
+        assert!(disk_rule_check(&empty).is_err() && disk_rule_check(&crossed).is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! Image versions as people handle them: checked, removed.
+
+use serde::Serialize;
+use store::ImageRecord;
+
+use super::{App, AppError};
+use crate::image::{StoreError, VerifyReport};
+
+/// What checking an image found.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ImageCheck {
+    /// The image version.
+    pub image: ImageRecord,
+    /// Nothing was found: the signature holds and every byte is there.
+    pub ok: bool,
+    /// The key that signed it (`image`, `agent-release`), when the signature holds.
+    pub signed_by: Option<String>,
+    /// What is wrong with the signature.
+    pub signature_problem: Option<String>,
+    /// Packs read.
+    pub packs: u64,
+    /// Bytes of packs read.
+    pub pack_bytes: u64,
+    /// Packs that are missing or damaged, by digest.
+    pub packs_damaged: Vec<String>,
+    /// Distinct contents of the manifest.
+    pub blobs: u64,
+    /// Paths whose content is missing or damaged, at most 100.
+    pub damaged: Vec<String>,
+    /// How many such paths there are in all.
+    pub damaged_count: u64,
+}
+
+impl ImageCheck {
+    fn new(image: ImageRecord, report: VerifyReport) -> Self {
+        Self {
+            image,
+            ok: report.is_ok(),
+            signed_by: report.signed_by.map(str::to_owned),
+            signature_problem: report.signature_problem,
+            packs: report.packs,
+            pack_bytes: report.pack_bytes,
+            packs_damaged: report.packs_damaged.iter().map(ToString::to_string).collect(),
+            blobs: report.blobs,
+            damaged: report.damaged.iter().map(ToString::to_string).collect(),
+            damaged_count: report.damaged_count,
+        }
+    }
+}
+
+/// Reads an image version from end to end: minutes for a large one.
+///
+/// # Errors
+/// [`AppError::NotFound`] when it is not registered or its data are gone.
+pub async fn image_verify(app: &App, reference: &str) -> Result<ImageCheck, AppError> {
+    let image = app.store.image_find(reference).await?;
+    let report = app.images.verify(image.digest, &app.keys.trusted()).await?;
+    if !report.is_ok() {
+        tracing::error!(
+            image.digest = %image.digest,
+            image.name,
+            damaged_count = report.damaged_count,
+            packs_damaged = report.packs_damaged.len(),
+            signature_problem = report.signature_problem,
+            "an image is damaged"
+        );
+    }
+    Ok(ImageCheck::new(image, report))
+}
+
+/// Removes an image version that nothing uses: the registration first, then the data. When the second fails, the image
+/// is found in the store and registered again, and can be removed again.
+///
+/// # Errors
+/// [`AppError::Conflict`] when a node or a deployment uses it.
+pub async fn image_remove(app: &App, reference: &str, removed_by: &str) -> Result<(), AppError> {
+    let image = app.store.image_find(reference).await?;
+    app.store.image_delete(image.digest).await?;
+    let packs = match app.images.remove(image.digest).await {
+        Ok(packs) => packs,
+        Err(StoreError::NotFound { .. }) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    tracing::info!(image.digest = %image.digest, image.name, packs, user.name = removed_by, "an image was removed");
+    Ok(())
+}

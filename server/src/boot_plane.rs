@@ -1,0 +1,224 @@
+//! DHCP and TFTP with the appliance's knowledge behind them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use ipnet::Ipv4Net;
+use lifecycle::NodeState;
+use netboot::MacAddr;
+use netboot::dhcp::{
+    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, LeaseEvent, LeaseOffer, MessageType, Mode,
+    NodeStanding, Request, Standing,
+};
+use netboot::tftp::{
+    FileMap, FileName, OpenError, TftpConfig, TftpFile, TftpServer, TftpSource, TransferEvent, TransferEventKind,
+};
+use store::NewEvent;
+
+use crate::app::{App, AppError, boot};
+use crate::config::{BootConfig, DhcpMode};
+
+/// Largest loader that is read into memory.
+const LOADER_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads the folder of boot loaders into memory: a few megabytes, served to a whole rack at once.
+///
+/// # Errors
+/// The folder or a file that cannot be read, with its name.
+pub fn load_loaders(dir: &Path) -> anyhow::Result<FileMap> {
+    use anyhow::Context as _;
+    let mut map = FileMap::new();
+    let hint = "`cargo xtask setup` fetches the loaders; boot.loaders_dir names their folder";
+    let entries = std::fs::read_dir(dir).with_context(|| format!("boot loaders {}: {hint}", dir.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("boot loaders {}", dir.display()))?;
+        let metadata = entry.metadata().with_context(|| format!("{}", entry.path().display()))?;
+        let name = entry.file_name();
+        if !metadata.is_file() || metadata.len() > LOADER_BYTES_MAX || name.as_encoded_bytes().ends_with(b".json") {
+            continue;
+        }
+        let name = FileName::parse(name.as_encoded_bytes())?;
+        let content = std::fs::read(entry.path()).with_context(|| format!("{}", entry.path().display()))?;
+        map.insert(name, TftpFile::from(content));
+    }
+    anyhow::ensure!(!map.is_empty(), "boot loaders {}: the folder is empty: {hint}", dir.display());
+    Ok(map)
+}
+
+/// The DHCP server of the boot plane; `None` in mode `off`.
+///
+/// # Errors
+/// A port that cannot be bound.
+pub fn dhcp_server(app: &App, config: &BootConfig) -> std::io::Result<Option<DhcpServer<Dhcp>>> {
+    let mode = match config.dhcp {
+        DhcpMode::Proxy => Mode::Proxy,
+        DhcpMode::Full => Mode::Full,
+        DhcpMode::Off => return Ok(None),
+    };
+    let mut dhcp = DhcpConfig::new(mode, config.address.addr(), &config.http_url());
+    dhcp.interface = Some(config.interface.clone());
+    let server = DhcpServer::bind(dhcp, Dhcp { app: app.clone(), config: config.clone() })?;
+    app.metrics.add_protocol("dhcp", server.counters());
+    Ok(Some(server))
+}
+
+/// The TFTP server of the boot plane.
+///
+/// # Errors
+/// A port that cannot be bound.
+pub fn tftp_server(app: &App, config: &BootConfig) -> std::io::Result<TftpServer<Tftp>> {
+    let mut tftp = TftpConfig::new(SocketAddr::new(IpAddr::V4(config.address.addr()), config.tftp_port));
+    tftp.interface = Some(config.interface.clone());
+    let server = TftpServer::bind(tftp, Tftp { app: app.clone() })?;
+    app.metrics.add_protocol("tftp", server.counters());
+    Ok(server)
+}
+
+/// What DHCP asks.
+pub struct Dhcp {
+    app: App,
+    config: BootConfig,
+}
+
+impl std::fmt::Debug for Dhcp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dhcp")
+    }
+}
+
+impl Dhcp {
+    async fn standing(&self, request: &Request, mode: Mode) -> Result<Standing, AppError> {
+        let unlisted = Standing { node: NodeStanding::Unlisted, lease: None };
+        let Some(mac) = request.identity().mac() else { return Ok(unlisted) };
+        let mac = mac.to_string();
+        let node = match self.app.store.node_find_by_mac(&mac).await? {
+            Some(node) => Some(node),
+            None => self.admit(request, &mac).await?,
+        };
+        let Some(node) = node else { return Ok(unlisted) };
+        let state = self.app.store.node_get(node).await?.state;
+        let node = if state == NodeState::Discovering { NodeStanding::Discovering } else { NodeStanding::Listed };
+        let asks = matches!(request.message_type(), MessageType::Discover | MessageType::Request | MessageType::Inform);
+        let lease = match mode {
+            Mode::Full if asks => boot::lease_choose(&self.app, &self.config, &mac).await?.map(|ip| self.offer(ip)),
+            Mode::Full => {
+                let lease = self.app.store.lease_find(&mac).await?;
+                lease.and_then(|lease| lease.address.parse().ok()).map(|ip| self.offer(ip))
+            }
+            Mode::Proxy | Mode::Off => None,
+        };
+        Ok(Standing { node, lease })
+    }
+
+    fn offer(&self, ip: std::net::Ipv4Addr) -> LeaseOffer {
+        LeaseOffer {
+            ip,
+            subnet_mask: self.config.address.netmask(),
+            router: self.config.router,
+            dns: self.app.config.site.dns.clone(),
+            lease_secs: self.config.lease_secs,
+        }
+    }
+
+    /// A machine without a record: admitted where discovery is armed, else seen and nothing more.
+    async fn admit(&self, request: &Request, mac: &str) -> Result<Option<protocol::NodeId>, AppError> {
+        let arches = request.client_arches();
+        let relay = Some(request.header().giaddr).filter(|relay| !relay.is_unspecified());
+        // Only what boots from the network: a laptop asking for an address is nobody's node.
+        if let Some(arch) = arches.first() {
+            let from = relay.unwrap_or_else(|| self.config.address.addr());
+            for window in self.app.store.discovery_list_open().await? {
+                let armed = window.subnet.parse::<Ipv4Net>().is_ok_and(|subnet| subnet.contains(&from));
+                if !armed {
+                    continue;
+                }
+                let machine_id = uuid::Uuid::new_v4().simple().to_string();
+                if let Some(node) = self.app.store.discovery_admit(window.id, mac, &machine_id).await? {
+                    let detail = format!("new machine {mac}, architecture {arch:#06x}, admitted by {}", window.armed_by);
+                    boot::event(&self.app, node, mac, "discovered", &detail).await?;
+                    return Ok(Some(node));
+                }
+            }
+            let class = request.vendor_class().map(manifest::escape_bytes);
+            let relay = relay.map(|relay| relay.to_string());
+            let arch = Some(i32::from(*arch));
+            self.app.store.sighting_record(mac, class.as_deref(), arch, relay.as_deref()).await?;
+        }
+        Ok(None)
+    }
+
+    async fn keep(&self, request: &Request, decision: &Decision) -> Result<(), AppError> {
+        let Some(mac) = request.identity().mac().map(|mac: MacAddr| mac.to_string()) else { return Ok(()) };
+        match decision {
+            Decision::Ignore { .. } => Ok(()),
+            Decision::Lease(LeaseEvent::Released { .. } | LeaseEvent::Declined { .. }) => {
+                Ok(self.app.store.lease_release(&mac).await?)
+            }
+            Decision::Reply(plan) => {
+                let address = plan.reply.header.yiaddr;
+                let mut detail = format!("{} answered with {}", request.message_type().name(), plan.reply.message_type.name());
+                if !address.is_unspecified() {
+                    detail.push_str(&format!(", address {address}"));
+                }
+                detail.push_str(&format!(", {}", plan.boot.stage()));
+                let event = NewEvent { node_id: None, mac: Some(&mac), kind: "dhcp", detail: &detail };
+                Ok(self.app.store.event_add(event).await?)
+            }
+        }
+    }
+}
+
+impl DhcpBackend for Dhcp {
+    async fn lookup(&self, request: &Request, mode: Mode) -> Result<Standing, BackendError> {
+        self.standing(request, mode).await.map_err(|error| BackendError(Box::new(error)))
+    }
+
+    async fn decided(&self, request: &Request, decision: &Decision) {
+        if let Err(error) = self.keep(request, decision).await {
+            tracing::warn!(error = %crate::http::error::chain(&error), "a DHCP event was not kept");
+        }
+    }
+}
+
+/// What TFTP serves: loaders, and nothing else.
+pub struct Tftp {
+    app: App,
+}
+
+impl std::fmt::Debug for Tftp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tftp")
+    }
+}
+
+impl TftpSource for Tftp {
+    async fn open(&self, name: &FileName, _peer: SocketAddr) -> Result<TftpFile, OpenError> {
+        self.app.loaders.get(name).ok_or(OpenError::NotFound)
+    }
+
+    async fn event(&self, event: TransferEvent) {
+        let (kind, detail) = match &event.kind {
+            TransferEventKind::Started { .. } => return,
+            TransferEventKind::Finished { outcome: netboot::tftp::Outcome::Probed, .. } => return,
+            TransferEventKind::Finished { outcome, acked_bytes, duration } => {
+                let words = format!("{}: {acked_bytes} bytes in {} ms", outcome.kind(), duration.as_millis());
+                ("tftp", format!("{} {words}", event.name))
+            }
+            TransferEventKind::NotFound => ("tftp", format!("{}: no such file", event.name)),
+            TransferEventKind::Refused => ("tftp", format!("{}: refused", event.name)),
+        };
+        // TFTP knows no MAC; the lease does, where this server gave it.
+        let address = event.peer.ip().to_string();
+        let kept = match self.app.store.lease_list().await {
+            Ok(leases) => {
+                let mac = leases.into_iter().find(|lease| lease.address == address).map(|lease| lease.mac);
+                let detail = format!("{detail} to {address}");
+                self.app.store.event_add(NewEvent { node_id: None, mac: mac.as_deref(), kind, detail: &detail }).await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, "a TFTP event was not kept");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The command line as it is typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::sizes::size_parse;
+
+/// Racks bare nodes, installs golden images on them, and proves that they still are what the image says.
+#[derive(Debug, Parser)]
+#[command(name = "plumbline", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// The server's URL [default: the one signed in to, or http://127.0.0.1:8080]
+    #[arg(long, global = true, env = "PLUMBLINE_SERVER", value_name = "URL")]
+    pub server: Option<String>,
+    /// Print JSON, as the server gives it
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the server
+    Serve(ConfigArgument),
+    /// Check the configuration and say what it amounts to
+    CheckConfig(ConfigArgument),
+    /// Bring the database up to date, without serving
+    Migrate(ConfigArgument),
+    /// Sign in; later commands use this login
+    Login {
+        /// Who
+        #[arg(long, default_value = "admin")]
+        user: String,
+    },
+    /// Sign out
+    Logout,
+    /// Nodes: list, approve, install, watch
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Answering machines that nobody listed
+    #[command(subcommand)]
+    Discovery(DiscoveryCommand),
+    /// List machines that asked and got no answer
+    Sightings,
+    /// Images: build, publish, check
+    #[command(subcommand)]
+    Image(ImageCommand),
+    /// What differs from the images
+    #[command(subcommand)]
+    Drift(DriftCommand),
+    /// People who may sign in
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Print completions for a shell
+    Completion {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Where the configuration is.
+#[derive(Debug, Args)]
+pub struct ConfigArgument {
+    /// Configuration file; without one, everything has its default
+    #[arg(long, env = "PLUMBLINE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// On nodes.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// List all nodes
+    List,
+    /// Show one node
+    Show {
+        /// Id, name or MAC
+        node: String,
+    },
+    /// Add a node of the rack plan
+    Add {
+        /// Name, also the hostname
+        name: String,
+        /// MAC of the interface it boots from
+        mac: String,
+    },
+    /// Name a node that waits for approval, and install it
+    Approve {
+        /// Id, name or MAC
+        node: String,
+        /// Name, also the hostname
+        #[arg(long)]
+        name: String,
+        #[command(flatten)]
+        install: InstallArguments,
+    },
+    /// Install an image on a node; its disk is wiped
+    Deploy {
+        /// Id, name or MAC
+        node: String,
+        #[command(flatten)]
+        install: InstallArguments,
+    },
+    /// Rename a node
+    Rename {
+        /// Id, name or MAC
+        node: String,
+        /// New name
+        name: String,
+    },
+    /// Forget a node and everything recorded of it
+    Remove {
+        /// Id, name or MAC
+        node: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Let a quarantined node go on
+    Release {
+        /// Id, name or MAC
+        node: String,
+    },
+    /// Show what a node was seen to do
+    Events {
+        /// Id, name or MAC
+        node: String,
+        /// Go on until interrupted
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// List a node's deployments
+    Deployments {
+        /// Id, name or MAC
+        node: String,
+    },
+}
+
+/// What is installed, and where.
+#[derive(Debug, Args)]
+pub struct InstallArguments {
+    /// Image: NAME (its newest version), NAME@VERSION, or a digest's beginning
+    #[arg(long)]
+    pub image: String,
+    /// Disk with exactly this serial number
+    #[arg(long, value_name = "SERIAL")]
+    pub disk_serial: Option<String>,
+    /// Disk with exactly this world-wide name
+    #[arg(long, value_name = "WWN")]
+    pub disk_wwn: Option<String>,
+    /// Disk whose model contains this
+    #[arg(long, value_name = "TEXT")]
+    pub disk_model: Option<String>,
+    /// Disk of at least this size (400GB, 1TiB)
+    #[arg(long, value_name = "SIZE", value_parser = size_parse)]
+    pub disk_size_min: Option<u64>,
+    /// Disk of at most this size (2TB)
+    #[arg(long, value_name = "SIZE", value_parser = size_parse)]
+    pub disk_size_max: Option<u64>,
+}
+
+/// On discovery.
+#[derive(Debug, Subcommand)]
+pub enum DiscoveryCommand {
+    /// Answer unknown machines of a subnet for a while
+    Arm {
+        /// Subnet (10.77.0.0/24)
+        subnet: String,
+        /// For how long
+        #[arg(long, default_value_t = 60)]
+        minutes: i64,
+        /// How many machines at most
+        #[arg(long, default_value_t = 64, value_name = "NODES")]
+        nodes_max: i32,
+    },
+    /// List what is armed
+    List,
+    /// End all of it
+    Disarm,
+}
+
+/// On images.
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// List image versions
+    List,
+    /// Show one image version
+    Show {
+        /// NAME, NAME@VERSION, or a digest's beginning
+        image: String,
+    },
+    /// Check an image version from its signature to every byte
+    Verify {
+        /// NAME, NAME@VERSION, or a digest's beginning
+        image: String,
+    },
+    /// Remove an image version that nothing uses
+    Remove {
+        /// NAME, NAME@VERSION, or a digest's beginning
+        image: String,
+    },
+    /// Build an image on this machine, as root, into the server's data folder
+    Build {
+        /// Folder of the recipe (images/debian-12-lab)
+        dir: PathBuf,
+        #[command(flatten)]
+        place: PlaceArguments,
+        /// Folder with the boot loaders [default: the configuration's]
+        #[arg(long, value_name = "DIR")]
+        loaders: Option<PathBuf>,
+        /// Agent binary, which a deployer holds
+        #[arg(long, value_name = "FILE")]
+        agent: Option<PathBuf>,
+    },
+    /// Publish an agent binary: nodes get it at their next installation
+    PublishAgent {
+        /// The agent binary
+        binary: PathBuf,
+        #[command(flatten)]
+        place: PlaceArguments,
+    },
+}
+
+/// Where a local command finds the server's data.
+#[derive(Debug, Args)]
+pub struct PlaceArguments {
+    #[command(flatten)]
+    pub config: ConfigArgument,
+    /// Data folder, instead of the configuration's
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// On drift.
+#[derive(Debug, Subcommand)]
+pub enum DriftCommand {
+    /// List what differs over all nodes: one line for the same thing on many
+    List,
+    /// Show a node's drift, or one group over all nodes
+    Show {
+        /// A node (id, name or MAC), or the beginning of a group's hash
+        #[arg(value_name = "NODE|GROUP")]
+        what: Option<String>,
+    },
+}
+
+/// On people.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Add somebody; the password is asked for, or read from standard input
+    Add {
+        /// Sign-in name
+        name: String,
+        /// What they may do
+        #[arg(long, default_value = "viewer")]
+        role: RoleArgument,
+    },
+    /// Change a password; the user's logins end
+    Password {
+        /// Sign-in name
+        name: String,
+    },
+}
+
+/// What a person may do.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum RoleArgument {
+    /// Reads and changes
+    Admin,
+    /// Reads
+    Viewer,
+}
+
+impl RoleArgument {
+    /// The API's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Viewer => "viewer",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_contradicts_itself_nowhere() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,41 @@
+//! `plumbline image …`, as far as the server does it
+
+use anyhow::bail;
+use reqwest::Method;
+
+use super::build;
+use crate::cli::arguments::ImageCommand;
+use crate::cli::client::Client;
+use crate::cli::output::Output;
+use crate::cli::{login, render};
+
+/// Runs the command.
+///
+/// # Errors
+/// One line.
+pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand) -> anyhow::Result<()> {
+    let client = || -> anyhow::Result<Client> { login::client(server) };
+    match command {
+        ImageCommand::List => output.list(&client()?.get(&["images"]).await?, render::images),
+        ImageCommand::Show { image } => output.show(&client()?.get(&["images", image]).await?, render::image),
+        ImageCommand::Verify { image } => {
+            let answer = client()?.post_long(&["images", image, "verify"]).await?;
+            output.show(&answer, render::image_check)?;
+            if answer["ok"] != true {
+                bail!("the image is damaged: build or copy it again, nodes refuse it");
+            }
+            Ok(())
+        }
+        ImageCommand::Remove { image } => {
+            client()?.send(Method::DELETE, &["images", image], None).await?;
+            output.say(&format!("{image} is removed"))
+        }
+        ImageCommand::Build {
+            dir,
+            place,
+            loaders,
+            agent,
+        } => build::image_build(output, dir, place, loaders.as_deref(), agent.as_deref()).await,
+        ImageCommand::PublishAgent { binary, place } => build::agent_publish(output, binary, place).await,
+    }
+}

@@ -1,0 +1,18 @@
+//! What each command does: ask the server, show the answer.
+
+mod build;
+mod discovery;
+mod drift;
+mod images;
+mod maintenance;
+mod nodes;
+mod session;
+mod users;
+
+pub use discovery::{discovery, sightings};
+pub use drift::drift;
+pub use images::image;
+pub use maintenance::{check_config, migrate};
+pub use nodes::node;
+pub use session::{login, logout};
+pub use users::user;

@@ -1,0 +1,57 @@
+//! The command line of operators. Commands speak the HTTP API and so work from anywhere with a login; only building
+//! images is work on the machine itself.
+//!
+//! What comes from a server or a node is escaped before it reaches a terminal. Errors are one line that says what to
+//! do; the exit code is 1 for them and 2 for a command line that is none.
+
+pub mod arguments;
+pub mod client;
+pub mod commands;
+pub mod login;
+pub mod output;
+mod password;
+pub mod render;
+pub mod sizes;
+pub mod table;
+pub mod text;
+pub mod views;
+
+use clap::CommandFactory as _;
+
+pub use arguments::{Cli, Command};
+use output::Output;
+
+/// Runs a command that is not the server's own.
+///
+/// # Errors
+/// One line, with its causes.
+pub async fn run(cli: Cli) -> anyhow::Result<()> {
+    let output = Output { json: cli.json };
+    let server = cli.server.as_deref();
+    match &cli.command {
+        Command::Login { user } => commands::login(server, output, user).await,
+        Command::Logout => commands::logout(output).await,
+        Command::Node(command) => commands::node(&login::client(server)?, output, command).await,
+        Command::Discovery(command) => commands::discovery(&login::client(server)?, output, command).await,
+        Command::Sightings => commands::sightings(&login::client(server)?, output).await,
+        Command::Image(command) => commands::image(server, output, command).await,
+        Command::Drift(command) => commands::drift(&login::client(server)?, output, command).await,
+        Command::User(command) => commands::user(&login::client(server)?, output, command).await,
+        Command::Completion { shell } => completion(*shell),
+        Command::Serve(_) | Command::CheckConfig(_) | Command::Migrate(_) => {
+            anyhow::bail!("this is run by the server's own entry")
+        }
+    }
+}
+
+fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "plumbline", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+/// An error as the one line that is printed.
+#[must_use]
+pub fn error_line(error: &anyhow::Error) -> String {
+    format!("error: {}", text::lines(&format!("{error:#}")))
+}

@@ -1,0 +1,44 @@
+//! Machines nobody listed.
+
+use crate::cli::table::table;
+use crate::cli::text::Context;
+use crate::cli::views::{Sighting, Window};
+
+/// Machines that got no answer.
+#[must_use]
+pub fn sightings(sightings: &[Sighting], context: &Context) -> String {
+    if sightings.is_empty() {
+        return "no unlisted machine has asked\n".to_owned();
+    }
+    let heading = ["MAC", "LAST", "FIRST", "TIMES", "CLASS", "RELAY"];
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let rows = sightings.iter().map(|sighting| {
+        [
+            sighting.mac.clone(),
+            context.age(sighting.last_at),
+            context.age(sighting.first_at),
+            sighting.count.to_string(),
+            or_dash(&sighting.vendor_class),
+            or_dash(&sighting.relay),
+        ]
+    });
+    table(context, heading, rows)
+}
+
+/// Windows that are open.
+#[must_use]
+pub fn windows(windows: &[Window], context: &Context) -> String {
+    if windows.is_empty() {
+        return "discovery is not armed: unlisted machines get no answer\n".to_owned();
+    }
+    let heading = ["SUBNET", "ENDS", "ADMITTED", "BY"];
+    let rows = windows.iter().map(|window| {
+        [
+            window.subnet.clone(),
+            context.age(window.expires_at),
+            format!("{} of {}", window.nodes_used, window.nodes_max),
+            window.armed_by.clone(),
+        ]
+    });
+    table(context, heading, rows)
+}

@@ -1,0 +1,90 @@
+//! Image versions.
+
+use crate::cli::sizes::size_text;
+use crate::cli::table::{pairs, table};
+use crate::cli::text::{Context, cell};
+use crate::cli::views::{Image, ImageCheck};
+
+fn short(digest: &str) -> String {
+    digest.chars().take(12).collect()
+}
+
+/// All image versions, a line each.
+#[must_use]
+pub fn images(images: &[Image], context: &Context) -> String {
+    if images.is_empty() {
+        return "no images: `plumbline image build DIR` makes one\n".to_owned();
+    }
+    let heading = ["NAME", "VERSION", "KIND", "DIGEST", "FILES", "SIZE", "STORED", "REGISTERED"];
+    let rows = images.iter().map(|image| {
+        [
+            image.name.clone(),
+            image.version.clone(),
+            image.kind.clone(),
+            short(&image.digest),
+            image.files.to_string(),
+            size_text(image.content_bytes),
+            size_text(image.stored_bytes),
+            context.age(image.registered_at),
+        ]
+    });
+    table(context, heading, rows)
+}
+
+/// One image version, in full.
+#[must_use]
+pub fn image(image: &Image, context: &Context) -> String {
+    let classes: Vec<String> = image
+        .files_by_class
+        .iter()
+        .map(|(class, files)| format!("{files} {class}"))
+        .collect();
+    let rows = [
+        ("name", image.name.clone()),
+        ("version", image.version.clone()),
+        ("kind", image.kind.clone()),
+        ("digest", image.digest.clone()),
+        ("description", image.description.clone().unwrap_or_else(|| "-".to_owned())),
+        ("architecture", image.architecture.clone()),
+        ("files", format!("{} ({})", image.files, classes.join(", "))),
+        ("size", size_text(image.content_bytes)),
+        ("stored", size_text(image.stored_bytes)),
+        ("registered", context.age_and_local(image.registered_at)),
+    ];
+    pairs(context, rows)
+}
+
+/// What checking an image found.
+#[must_use]
+pub fn image_check(check: &ImageCheck, _: &Context) -> String {
+    let image = &check.image;
+    let name = cell(&format!("{}@{} ({})", image.name, image.version, short(&image.digest)));
+    let read = format!(
+        "{} contents in {} packs, {} read",
+        check.blobs,
+        check.packs,
+        size_text(check.pack_bytes)
+    );
+    let signature = match (&check.signed_by, &check.signature_problem) {
+        (Some(key), None) => format!("signed by the {} key", cell(key)),
+        (_, Some(problem)) => format!("SIGNATURE: {}", cell(problem)),
+        (None, None) => "not signed".to_owned(),
+    };
+    if check.ok {
+        return format!("{name} is sound: {signature}, {read}\n");
+    }
+    let mut text = format!("{name} is DAMAGED: {signature}, {read}\n");
+    for pack in &check.packs_damaged {
+        text.push_str(&format!("  pack {} is missing or damaged\n", cell(pack)));
+    }
+    for path in &check.damaged {
+        text.push_str(&format!("  {} has no sound content\n", cell(path)));
+    }
+    let left_out = check
+        .damaged_count
+        .saturating_sub(u64::try_from(check.damaged.len()).unwrap_or(0));
+    if left_out > 0 {
+        text.push_str(&format!("  and {left_out} more paths\n"));
+    }
+    text
+}

@@ -1,0 +1,200 @@
+//! Nodes, their events and their deployments.
+
+use protocol::latest::{Disk, Inventory, Nic};
+
+use crate::cli::sizes::size_text;
+use crate::cli::table::{pairs, table};
+use crate::cli::text::{Context, cell};
+use crate::cli::views::{Deployment, Event, Node};
+
+/// All nodes, a line each.
+#[must_use]
+pub fn nodes(nodes: &[Node], context: &Context) -> String {
+    if nodes.is_empty() {
+        return "no nodes: `plumbline node add NAME MAC` lists one, `plumbline discovery arm SUBNET` finds them\n".into();
+    }
+    let heading = ["NAME", "STATE", "SINCE", "DRIFT", "AGENT", "MAC", "REASON"];
+    let rows = nodes.iter().map(|node| {
+        [
+            node.name.clone().unwrap_or_else(|| "-".to_owned()),
+            state(node),
+            context.age(node.state_since),
+            drift(node),
+            context.age_or_never(node.agent.as_ref().map(|agent| agent.heartbeat_at)),
+            node.macs.first().cloned().unwrap_or_else(|| "-".to_owned()),
+            node.state_reason.clone(),
+        ]
+    });
+    table(context, heading, rows)
+}
+
+/// One node, in full.
+#[must_use]
+pub fn node(node: &Node, context: &Context) -> String {
+    let mut rows = vec![
+        ("name", node.name.clone().unwrap_or_else(|| "-".to_owned())),
+        ("id", node.id.clone()),
+        ("state", state(node)),
+        ("since", context.age_and_local(node.state_since)),
+        ("reason", node.state_reason.clone()),
+        ("drift", format!("{}: {}", node.drift, node.drift_reason)),
+        (
+            "last complete scan",
+            node.scanned_at.map_or_else(|| "never".to_owned(), |at| context.age_and_local(at)),
+        ),
+        ("MACs", node.macs.join(", ")),
+        ("machine id", node.machine_id.clone()),
+    ];
+    match &node.agent {
+        None => rows.push(("agent", "never heard".to_owned())),
+        Some(agent) => rows.extend([
+            ("agent", format!("version {}", agent.agent_version)),
+            ("heard", context.age_and_local(agent.heartbeat_at)),
+            ("boot", agent.boot_id.clone()),
+            ("agent memory", format!("at most {}", size_text(agent.rss_max_bytes))),
+            ("clock", format!("{:+} ms from the server's", agent.clock_skew_ms)),
+        ]),
+    }
+    match &node.inventory {
+        None => rows.push(("hardware", "not inventoried".to_owned())),
+        Some(inventory) => hardware(inventory, &mut rows),
+    }
+    pairs(context, rows)
+}
+
+fn state(node: &Node) -> String {
+    if node.overdue {
+        format!("{} (overdue)", node.state)
+    } else {
+        node.state.clone()
+    }
+}
+
+fn drift(node: &Node) -> String {
+    match (node.drift.as_str(), node.findings) {
+        ("drift", count @ 1..) => format!("drift ({count})"),
+        (verdict, _) => verdict.to_owned(),
+    }
+}
+
+fn hardware(inventory: &Inventory, rows: &mut Vec<(&'static str, String)>) {
+    let dmi = &inventory.dmi;
+    let maker: Vec<&str> = [&dmi.manufacturer, &dmi.product]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    let serial = dmi.serial.as_deref().map_or(String::new(), |serial| format!(", serial {serial}"));
+    let cpu = &inventory.cpu;
+    let model = cpu.model.as_deref().unwrap_or("unknown processor");
+    let firmware = if inventory.uefi { "UEFI" } else { "BIOS" };
+    let version = dmi.bios_version.as_deref().unwrap_or("of unknown version");
+    rows.extend([
+        ("hardware", format!("{}{serial}", maker.join(" "))),
+        (
+            "processors",
+            format!("{model}: {} sockets, {} cores, {} threads", cpu.sockets, cpu.cores, cpu.threads),
+        ),
+        ("memory", size_text(inventory.memory_bytes)),
+        ("firmware", format!("{firmware} {version}")),
+    ]);
+    rows.extend(inventory.disks.iter().map(|disk| ("disk", disk_text(disk))));
+    rows.extend(inventory.nics.iter().map(|nic| ("interface", nic_text(nic))));
+    rows.push(("PCI functions", inventory.pci.len().to_string()));
+    rows.extend(inventory.problems.iter().map(|problem| ("not read", problem.clone())));
+}
+
+fn disk_text(disk: &Disk) -> String {
+    let mut text = format!("{}: {}", disk.name, size_text(disk.size_bytes));
+    for (what, value) in [("", &disk.model), ("serial ", &disk.serial), ("WWN ", &disk.wwn)] {
+        if let Some(value) = value {
+            text.push_str(&format!(", {what}{value}"));
+        }
+    }
+    if disk.rotational {
+        text.push_str(", rotating");
+    }
+    if disk.removable {
+        text.push_str(", removable");
+    }
+    text
+}
+
+fn nic_text(nic: &Nic) -> String {
+    let mut text = format!("{}: {}", nic.name, nic.mac);
+    if let Some(driver) = &nic.driver {
+        text.push_str(&format!(", {driver}"));
+    }
+    match nic.speed_mbps {
+        Some(mbps) if nic.link => text.push_str(&format!(", {mbps} Mb/s")),
+        _ if nic.link => text.push_str(", link"),
+        _ => text.push_str(", no link"),
+    }
+    if nic.boot {
+        text.push_str(", booted from");
+    }
+    text
+}
+
+/// A node's events, a line each.
+#[must_use]
+pub fn events(events: &[Event], context: &Context) -> String {
+    if events.is_empty() {
+        return "nothing was seen of this node yet\n".to_owned();
+    }
+    events.iter().map(|event| event_line(event, context)).collect()
+}
+
+/// One event as a line of a log.
+#[must_use]
+pub fn event_line(event: &Event, context: &Context) -> String {
+    let (at, kind, detail) = (context.local(event.at), cell(&event.kind), cell(&event.detail));
+    format!("{}\n", format!("{at}  {kind:<20}  {detail}").trim_end())
+}
+
+/// A node's deployments, a line each.
+#[must_use]
+pub fn deployments(deployments: &[Deployment], context: &Context) -> String {
+    if deployments.is_empty() {
+        return "no deployments: `plumbline node deploy NODE --image IMAGE` asks for one\n".to_owned();
+    }
+    let heading = ["REQUESTED", "BY", "IMAGE", "STATE", "ATTEMPT", "PROGRESS", "REASON"];
+    let rows = deployments.iter().map(|deployment| {
+        [
+            context.age(deployment.created_at),
+            deployment.requested_by.clone(),
+            deployment.image.chars().take(12).collect(),
+            deployment.state.clone(),
+            format!("{} of {}", deployment.attempt, deployment.attempts_max),
+            progress(deployment),
+            deployment.reason.clone(),
+        ]
+    });
+    table(context, heading, rows)
+}
+
+/// One deployment that was just asked for.
+#[must_use]
+pub fn deployment(deployment: &Deployment, _: &Context) -> String {
+    let image: String = deployment.image.chars().take(12).collect();
+    format!(
+        "deployment {} of image {}: {}\n",
+        cell(&deployment.id),
+        cell(&image),
+        cell(&deployment.reason)
+    )
+}
+
+fn progress(deployment: &Deployment) -> String {
+    let Some(progress) = &deployment.progress else {
+        return "-".to_owned();
+    };
+    let stage = progress.stage.as_str();
+    match (progress.bytes_done.min(progress.bytes_total), progress.bytes_total) {
+        (_, 0) => stage.to_owned(),
+        (done, total) => {
+            let percent = u128::from(done) * 100 / u128::from(total);
+            format!("{stage}: {percent} % of {}", size_text(total))
+        }
+    }
+}

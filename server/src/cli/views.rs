@@ -1,0 +1,175 @@
+//! What the server says, as far as it is shown. Fields that are not named here are left out, so that an older command
+//! line works with a newer server; `--json` shows everything.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use protocol::latest::{Inventory, NotLookedAt, Progress, ScanSummary};
+use serde::Deserialize;
+
+/// A node.
+#[derive(Debug, Deserialize)]
+pub struct Node {
+    pub id: String,
+    pub name: Option<String>,
+    pub state: String,
+    pub state_reason: String,
+    pub state_since: Timestamp,
+    pub macs: Vec<String>,
+    pub inventory: Option<Inventory>,
+    pub machine_id: String,
+    pub agent: Option<Agent>,
+    pub findings: i64,
+    pub scanned_at: Option<Timestamp>,
+    pub drift: String,
+    pub drift_reason: String,
+    pub overdue: bool,
+}
+
+impl Node {
+    /// What people call it: its name, or else its id.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.id)
+    }
+}
+
+/// A node's agent.
+#[derive(Debug, Deserialize)]
+pub struct Agent {
+    pub heartbeat_at: Timestamp,
+    pub boot_id: String,
+    pub agent_version: String,
+    pub rss_max_bytes: u64,
+    pub clock_skew_ms: i64,
+}
+
+/// A boot event.
+#[derive(Debug, Deserialize)]
+pub struct Event {
+    pub id: i64,
+    pub at: Timestamp,
+    pub kind: String,
+    pub detail: String,
+}
+
+/// A deployment.
+#[derive(Debug, Deserialize)]
+pub struct Deployment {
+    pub id: String,
+    pub image: String,
+    pub state: String,
+    pub reason: String,
+    pub attempt: i32,
+    pub attempts_max: i32,
+    pub progress: Option<Progress>,
+    pub requested_by: String,
+    pub created_at: Timestamp,
+}
+
+/// A machine that got no answer.
+#[derive(Debug, Deserialize)]
+pub struct Sighting {
+    pub mac: String,
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
+    pub count: i64,
+    pub vendor_class: Option<String>,
+    pub relay: Option<String>,
+}
+
+/// An armed discovery.
+#[derive(Debug, Deserialize)]
+pub struct Window {
+    pub subnet: String,
+    pub expires_at: Timestamp,
+    pub nodes_max: i32,
+    pub nodes_used: i32,
+    pub armed_by: String,
+}
+
+/// An image version.
+#[derive(Debug, Deserialize)]
+pub struct Image {
+    pub digest: String,
+    pub kind: String,
+    pub name: String,
+    pub version: String,
+    pub description: Option<String>,
+    pub architecture: String,
+    pub files: u64,
+    pub content_bytes: u64,
+    pub stored_bytes: u64,
+    pub files_by_class: BTreeMap<String, u64>,
+    pub registered_at: Timestamp,
+}
+
+/// What checking an image found.
+#[derive(Debug, Deserialize)]
+pub struct ImageCheck {
+    pub image: Image,
+    pub ok: bool,
+    pub signed_by: Option<String>,
+    pub signature_problem: Option<String>,
+    pub packs: u64,
+    pub pack_bytes: u64,
+    pub packs_damaged: Vec<String>,
+    pub blobs: u64,
+    pub damaged: Vec<String>,
+    pub damaged_count: u64,
+}
+
+/// The same thing wrong on some nodes.
+#[derive(Debug, Deserialize)]
+pub struct Group {
+    pub group: String,
+    pub kind: String,
+    pub key: String,
+    pub severity: String,
+    pub nodes: i64,
+    pub variants: i64,
+    pub first_at: Timestamp,
+}
+
+/// Attributes of one side of a difference.
+pub type Attributes = BTreeMap<String, String>;
+
+/// One way in which a group's thing differs.
+#[derive(Debug, Deserialize)]
+pub struct Variant {
+    pub variant: String,
+    pub expected: Option<Attributes>,
+    pub actual: Option<Attributes>,
+    pub nodes: Vec<String>,
+    pub node_count: u64,
+}
+
+/// One finding of one node.
+#[derive(Debug, Deserialize)]
+pub struct Finding {
+    pub kind: String,
+    pub key: String,
+    pub severity: String,
+    pub expected: Option<Attributes>,
+    pub actual: Option<Attributes>,
+    pub opened_at: Timestamp,
+}
+
+/// A node's newest report.
+#[derive(Debug, Deserialize)]
+pub struct Report {
+    pub received_at: Timestamp,
+    pub complete: bool,
+    pub scan: ScanSummary,
+    pub not_looked_at: Vec<NotLookedAt>,
+}
+
+/// A node's drift.
+#[derive(Debug, Deserialize)]
+pub struct NodeDrift {
+    pub node: String,
+    pub name: Option<String>,
+    pub verdict: String,
+    pub reason: String,
+    pub report: Option<Report>,
+    pub findings: Vec<Finding>,
+}

@@ -1,0 +1,158 @@
+//! The agents' listener: TLS with the appliance's own CA; all but the claim need a client certificate.
+
+mod identity;
+mod listener;
+
+use std::time::Duration;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use manifest::Digest;
+use protocol::DeploymentId;
+use protocol::latest::{
+    Baseline, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, Inventory, Outcome, Progress, RenderReply,
+    RenderRequest, ReportReply, Task, paths,
+};
+use protocol::limits;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::app::{App, AppError, agents, enrol};
+use crate::http::error::ErrorBody;
+
+pub use identity::{Agent, Peer};
+pub use listener::{ListenerError, serve};
+
+/// The routes of the agents' listener.
+pub fn router(app: App) -> Router {
+    let deployments = paths::DEPLOYMENTS;
+    let manifests = paths::MANIFESTS;
+    Router::new()
+        .route(paths::CLAIM, post(claim))
+        .route(paths::INVENTORY, post(inventory))
+        .route(paths::TASK, get(task))
+        .route(&format!("{deployments}/{{id}}/progress"), post(progress))
+        .route(&format!("{deployments}/{{id}}/render"), post(render))
+        .route(&format!("{deployments}/{{id}}/outcome"), post(outcome))
+        .route(paths::BASELINE, get(baseline))
+        .route(&format!("{manifests}/{{digest}}"), get(manifest_bytes))
+        .route(&format!("{manifests}/{{digest}}/signature"), get(manifest_signature))
+        .route(paths::HEARTBEAT, post(heartbeat))
+        .layer(DefaultBodyLimit::max(limits::BODY_BYTES_MAX))
+        .route(paths::REPORTS, post(report).layer(DefaultBodyLimit::max(limits::REPORT_BYTES_MAX)))
+        .fallback(|| async { (StatusCode::NOT_FOUND, Json(ErrorBody { error: "no such route".to_owned() })) })
+        .with_state(app)
+}
+
+/// A JSON body; what is wrong with one is answered as JSON too, and one over the limit with 413.
+struct Body<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Response> {
+        let rejected = |rejection: JsonRejection| {
+            let body = ErrorBody { error: rejection.body_text() };
+            (rejection.status(), Json(body)).into_response()
+        };
+        Json::<T>::from_request(request, state).await.map(|Json(value)| Self(value)).map_err(rejected)
+    }
+}
+
+async fn claim(
+    State(app): State<App>,
+    Extension(peer): Extension<Peer>,
+    Body(body): Body<Claim>,
+) -> Result<Json<ClaimReply>, AppError> {
+    enrol::claim(&app, &body, peer.address.ip()).await.map(Json)
+}
+
+async fn inventory(
+    State(app): State<App>,
+    ramdisk: enrol::Ramdisk,
+    Body(body): Body<Inventory>,
+) -> Result<StatusCode, AppError> {
+    enrol::inventory(&app, &ramdisk, &body).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+struct Wait {
+    #[serde(default)]
+    wait_secs: u64,
+}
+
+async fn task(
+    State(app): State<App>,
+    ramdisk: enrol::Ramdisk,
+    Query(query): Query<Wait>,
+) -> Result<Json<Task>, AppError> {
+    let wait = Duration::from_secs(query.wait_secs.min(limits::TASK_WAIT_SECS_MAX));
+    enrol::task(&app, &ramdisk, wait).await.map(Json)
+}
+
+async fn progress(
+    State(app): State<App>,
+    ramdisk: enrol::Ramdisk,
+    Path(id): Path<DeploymentId>,
+    Body(body): Body<Progress>,
+) -> Result<StatusCode, AppError> {
+    enrol::progress(&app, &ramdisk, id, &body).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn render(
+    State(app): State<App>,
+    ramdisk: enrol::Ramdisk,
+    Path(id): Path<DeploymentId>,
+    Body(body): Body<RenderRequest>,
+) -> Result<Json<RenderReply>, AppError> {
+    enrol::render(&app, &ramdisk, id, &body).await.map(Json)
+}
+
+async fn outcome(
+    State(app): State<App>,
+    ramdisk: enrol::Ramdisk,
+    Path(id): Path<DeploymentId>,
+    Body(body): Body<Outcome>,
+) -> Result<StatusCode, AppError> {
+    enrol::outcome(&app, &ramdisk, id, &body).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn baseline(State(app): State<App>, agent: Agent) -> Result<Json<Baseline>, AppError> {
+    agents::baseline(&app, agent.node).await.map(Json)
+}
+
+async fn manifest_bytes(
+    State(app): State<App>,
+    agent: Agent,
+    Path(digest): Path<Digest>,
+) -> Result<Vec<u8>, AppError> {
+    agents::manifest(&app, agent.node, digest).await
+}
+
+async fn manifest_signature(
+    State(app): State<App>,
+    agent: Agent,
+    Path(digest): Path<Digest>,
+) -> Result<String, AppError> {
+    agents::signature(&app, agent.node, digest).await
+}
+
+async fn heartbeat(
+    State(app): State<App>,
+    agent: Agent,
+    Body(body): Body<Heartbeat>,
+) -> Result<Json<HeartbeatReply>, AppError> {
+    agents::heartbeat(&app, agent.node, &body).await.map(Json)
+}
+
+async fn report(
+    State(app): State<App>,
+    agent: Agent,
+    Body(body): Body<DriftReport>,
+) -> Result<Json<ReportReply>, AppError> {
+    agents::report(&app, agent.node, &body).await.map(Json)
+}

@@ -1,0 +1,69 @@
+//! The boot listener: plain HTTP on the provisioning network only.
+//!
+//! Nothing here is secret except the token in a script, and everything that is installed is checked against signatures
+//! by whoever fetches it.
+
+mod data;
+
+use std::net::SocketAddr;
+
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use netboot::MacAddr;
+use protocol::latest::{Clock, paths};
+use serde::Deserialize;
+
+use crate::app::{App, AppError, boot};
+
+/// The routes of the boot listener.
+pub fn router(app: App) -> Router {
+    Router::new()
+        .route(netboot::dhcp::boot::SCRIPT_PATH, get(script))
+        .route("/boot/v1/loaders/{name}", get(data::loader))
+        .route("/boot/v1/deployer/{digest}/{artifact}", get(data::artifact))
+        .route("/boot/v1/authority.cpio", get(authority))
+        .route(paths::CLOCK, get(clock))
+        .route(&format!("{}/{{digest}}/{{document}}", paths::IMAGES), get(data::document))
+        .route(&format!("{}/{{digest}}", paths::PACKS), get(data::pack))
+        .fallback(|| async { StatusCode::NOT_FOUND })
+        .with_state(app)
+}
+
+#[derive(Deserialize)]
+struct ScriptQuery {
+    mac: String,
+}
+
+async fn script(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Query(query): Query<ScriptQuery>,
+) -> Response {
+    app.metrics.boot_request("script");
+    let mac: MacAddr = match query.mac.parse() {
+        Ok(mac) => mac,
+        Err(error) => return AppError::Invalid(format!("mac: {error}")).into_response(),
+    };
+    match boot::script(&app, mac, peer.ip()).await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
+        // The person at the rack sees the reason; the machine goes on to its next boot device.
+        Err(error) => {
+            tracing::warn!(node.mac = %mac, error = %crate::http::error::chain(&error), "no boot script");
+            netboot::script::refuse(&error.to_string()).into_response()
+        }
+    }
+}
+
+async fn authority(State(app): State<App>) -> Result<Vec<u8>, AppError> {
+    app.metrics.boot_request("authority");
+    boot::authority_archive(&app)
+}
+
+async fn clock(State(app): State<App>) -> Json<Clock> {
+    app.metrics.boot_request("clock");
+    let now = time::OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
+    Json(Clock { unix_ms: u64::try_from(now).unwrap_or(0) })
+}

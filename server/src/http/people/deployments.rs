@@ -1,0 +1,69 @@
+//! Deployments.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use protocol::DeploymentId;
+use protocol::latest::DiskRule;
+use serde::Deserialize;
+use store::DeploymentRecord;
+
+use super::extract::{Body, Named};
+use super::identity::{Admin, Viewer};
+use crate::app::{App, AppError, deployments, nodes};
+use crate::http::error::ErrorBody;
+
+/// A deployment to be made.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeploymentRequest {
+    /// Image: `name` (its newest version), `name@version`, or a digest's beginning.
+    image: String,
+    /// Which disk; needed when the node has several.
+    #[serde(default)]
+    disk: DiskRule,
+}
+
+/// Asks for a deployment. The node's disk is wiped when it next boots its deployer.
+#[utoipa::path(post, path = "/nodes/{node}/deployments", tag = "deployments", request_body = DeploymentRequest,
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 201, body = DeploymentRecord), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_deploy(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(node): Named<String>,
+    Body(request): Body<DeploymentRequest>,
+) -> Result<(StatusCode, Json<DeploymentRecord>), AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    let DeploymentRequest { image, disk } = request;
+    let deployment = deployments::request(&app, node, &image, disk, &user.name).await?;
+    Ok((StatusCode::CREATED, Json(app.store.deployment_get(deployment).await?)))
+}
+
+/// Lists a node's deployments, newest first, at most 100.
+#[utoipa::path(get, path = "/nodes/{node}/deployments", tag = "deployments",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = Vec<DeploymentRecord>), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_deployments(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<Json<Vec<DeploymentRecord>>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(app.store.deployment_list(node).await?))
+}
+
+/// Shows one deployment.
+#[utoipa::path(get, path = "/deployments/{id}", tag = "deployments",
+    params(("id" = String, Path, description = "Deployment id.")),
+    responses((status = 200, body = DeploymentRecord), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn deployment_get(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(id): Named<String>,
+) -> Result<Json<DeploymentRecord>, AppError> {
+    let id: DeploymentId = id
+        .parse()
+        .map_err(|error: protocol::ParseIdError| AppError::Invalid(error.to_string()))?;
+    Ok(Json(app.store.deployment_get(id).await?))
+}

@@ -1,0 +1,68 @@
+//! Machines nobody listed, and the windows in which they are answered.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use store::{DiscoveryWindow, Sighting};
+
+use super::extract::Body;
+use super::identity::{Admin, Viewer};
+use crate::app::{App, AppError, discovery};
+use crate::http::error::ErrorBody;
+
+/// A window to be opened.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewWindow {
+    /// IPv4 subnet in CIDR form, without host bits.
+    subnet: String,
+    /// How long it is open: 1 to 1440 minutes.
+    minutes: i64,
+    /// How many machines it admits: 1 to 10000.
+    nodes_max: i32,
+}
+
+/// What was closed.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct Disarmed {
+    /// Windows that were open.
+    windows: u64,
+}
+
+/// Lists machines that asked and got no answer, newest first, at most 1,000.
+#[utoipa::path(get, path = "/sightings", tag = "discovery",
+    responses((status = 200, body = Vec<Sighting>), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn sighting_list(_viewer: Viewer, State(app): State<App>) -> Result<Json<Vec<Sighting>>, AppError> {
+    Ok(Json(app.store.sighting_list().await?))
+}
+
+/// Lists the windows that are open.
+#[utoipa::path(get, path = "/discovery", tag = "discovery",
+    responses((status = 200, body = Vec<DiscoveryWindow>), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn discovery_list(
+    _viewer: Viewer,
+    State(app): State<App>,
+) -> Result<Json<Vec<DiscoveryWindow>>, AppError> {
+    Ok(Json(app.store.discovery_list_open().await?))
+}
+
+/// Arms discovery: unknown machines of a subnet are answered, inventoried, and then wait for approval.
+#[utoipa::path(post, path = "/discovery", tag = "discovery", request_body = NewWindow,
+    responses((status = 201, body = DiscoveryWindow), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn discovery_arm(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Body(new): Body<NewWindow>,
+) -> Result<(StatusCode, Json<DiscoveryWindow>), AppError> {
+    let window = discovery::discovery_arm(&app, &new.subnet, new.minutes, new.nodes_max, &user.name).await?;
+    Ok((StatusCode::CREATED, Json(window)))
+}
+
+/// Ends all open windows.
+#[utoipa::path(delete, path = "/discovery", tag = "discovery",
+    responses((status = 200, body = Disarmed), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn discovery_disarm(_admin: Admin, State(app): State<App>) -> Result<Json<Disarmed>, AppError> {
+    let windows = app.store.discovery_disarm().await?;
+    Ok(Json(Disarmed { windows }))
+}

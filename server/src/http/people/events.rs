@@ -1,0 +1,56 @@
+//! A node's timeline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use store::BootEvent;
+use tokio::time::Instant;
+
+use super::Limits;
+use super::extract::{Asked, Named};
+use super::identity::Viewer;
+use crate::app::{App, AppError, nodes};
+use crate::http::error::ErrorBody;
+
+/// Longest wait for an event, in seconds: below what proxies call an idle connection.
+const WAIT_SECS_MAX: u64 = 25;
+/// Between two looks while waiting.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Which events.
+#[derive(Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventsAsked {
+    /// Only events after the one with this id; 0: the newest ones.
+    after: i64,
+    /// Seconds to wait for an event when there is none; at most 25 are waited.
+    wait_secs: u64,
+}
+
+/// Lists what a node was seen to do, oldest first; waits for news when asked to.
+#[utoipa::path(get, path = "/nodes/{node}/events", tag = "nodes",
+    params(("node" = String, Path, description = "Id, name or MAC."), EventsAsked),
+    responses((status = 200, body = Vec<BootEvent>), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_events(
+    _viewer: Viewer,
+    State(app): State<App>,
+    State(limits): State<Arc<Limits>>,
+    Named(node): Named<String>,
+    Asked(asked): Asked<EventsAsked>,
+) -> Result<Json<Vec<BootEvent>>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    let waits = limits.waiters.try_acquire();
+    let wait_secs = if waits.is_ok() { asked.wait_secs } else { 0 };
+    let until = Instant::now() + Duration::from_secs(wait_secs.min(WAIT_SECS_MAX));
+    loop {
+        let events = app.store.event_list(node, asked.after).await?;
+        if !events.is_empty() || Instant::now() >= until {
+            return Ok(Json(events));
+        }
+        tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await;
+    }
+}

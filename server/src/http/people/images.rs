@@ -1,0 +1,62 @@
+//! Image versions.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use store::ImageRecord;
+
+use super::Limits;
+use super::extract::Named;
+use super::identity::{Admin, Viewer};
+use crate::app::images::{self, ImageCheck};
+use crate::app::{App, AppError};
+use crate::http::error::ErrorBody;
+
+/// Lists all image versions, newest first within a name.
+#[utoipa::path(get, path = "/images", tag = "images",
+    responses((status = 200, body = Vec<ImageRecord>), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_list(_viewer: Viewer, State(app): State<App>) -> Result<Json<Vec<ImageRecord>>, AppError> {
+    Ok(Json(app.store.image_list().await?))
+}
+
+/// Shows one image version.
+#[utoipa::path(get, path = "/images/{reference}", tag = "images",
+    params(("reference" = String, Path, description = "`name`, `name@version`, or a digest's beginning.")),
+    responses((status = 200, body = ImageRecord), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_get(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(reference): Named<String>,
+) -> Result<Json<ImageRecord>, AppError> {
+    Ok(Json(app.store.image_find(&reference).await?))
+}
+
+/// Checks an image version from its signature to every byte of its data. Takes minutes for a large one.
+#[utoipa::path(post, path = "/images/{reference}/verify", tag = "images",
+    params(("reference" = String, Path, description = "`name`, `name@version`, or a digest's beginning.")),
+    responses((status = 200, body = ImageCheck), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_verify(
+    _admin: Admin,
+    State(app): State<App>,
+    State(limits): State<Arc<Limits>>,
+    Named(reference): Named<String>,
+) -> Result<Json<ImageCheck>, AppError> {
+    let busy = |_| AppError::Unavailable("an image is being checked already: try again when it is done".to_owned());
+    let _turn = limits.verifies.try_acquire().map_err(busy)?;
+    Ok(Json(images::image_verify(&app, &reference).await?))
+}
+
+/// Removes an image version that no node and no deployment uses.
+#[utoipa::path(delete, path = "/images/{reference}", tag = "images",
+    params(("reference" = String, Path, description = "`name`, `name@version`, or a digest's beginning.")),
+    responses((status = 204), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_remove(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(reference): Named<String>,
+) -> Result<StatusCode, AppError> {
+    images::image_remove(&app, &reference, &user.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,158 @@
+//! The people's interface: the HTTP API under `/api/v1`, for the command line, the web interface and scripts.
+//!
+//! Whoever is signed in may read; only an admin changes anything. Bodies are JSON of at most 1 MiB, unknown fields are
+//! refused, and every error is a JSON object with the reason.
+//!
+//! The OpenAPI document comes from the same routes that answer; a test walks it and asks each route without a token and
+//! as a viewer, so that a route cannot be added and left open.
+
+mod deployments;
+mod discovery;
+mod drift;
+mod events;
+mod extract;
+mod health;
+mod identity;
+mod images;
+mod nodes;
+mod session;
+mod users;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, FromRef, OriginalUri};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::auth::SignInGuard;
+use crate::app::{App, AppError};
+use extract::Rejected;
+
+/// Largest body of a request, in bytes.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Requests for events that wait at the same time; the next one is answered at once.
+const WAITERS_MAX: usize = 256;
+/// Images that are checked at the same time: each reads gigabytes.
+const VERIFIES_MAX: usize = 1;
+
+/// What the handlers share beside the application.
+#[derive(Clone)]
+struct People {
+    app: App,
+    limits: Arc<Limits>,
+}
+
+/// Bounds on what people can ask for at the same time.
+struct Limits {
+    sign_ins: SignInGuard,
+    waiters: Semaphore,
+    verifies: Semaphore,
+}
+
+impl FromRef<People> for App {
+    fn from_ref(people: &People) -> Self {
+        people.app.clone()
+    }
+}
+
+impl FromRef<People> for Arc<Limits> {
+    fn from_ref(people: &People) -> Self {
+        people.limits.clone()
+    }
+}
+
+/// All routes of the people's listener.
+pub fn router(app: App) -> Router {
+    let limits = Limits {
+        sign_ins: SignInGuard::default(),
+        waiters: Semaphore::new(WAITERS_MAX),
+        verifies: Semaphore::new(VERIFIES_MAX),
+    };
+    let people = People {
+        app,
+        limits: Arc::new(limits),
+    };
+    let (router, _) = routes().split_for_parts();
+    router
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(not_found)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(people)
+}
+
+/// The description of all routes, as served and as kept in `docs/openapi.json`.
+pub fn openapi() -> OpenApi {
+    routes().into_openapi()
+}
+
+fn routes() -> OpenApiRouter<People> {
+    let api = OpenApiRouter::new()
+        .routes(routes!(session::session_create, session::session_get, session::session_delete))
+        .routes(routes!(users::user_create))
+        .routes(routes!(users::user_set_password))
+        .routes(routes!(nodes::node_list, nodes::node_create))
+        .routes(routes!(nodes::node_get, nodes::node_rename, nodes::node_delete))
+        .routes(routes!(nodes::node_approve))
+        .routes(routes!(nodes::node_release))
+        .routes(routes!(nodes::node_drift))
+        .routes(routes!(events::node_events))
+        .routes(routes!(deployments::node_deployments, deployments::node_deploy))
+        .routes(routes!(deployments::deployment_get))
+        .routes(routes!(discovery::sighting_list))
+        .routes(routes!(
+            discovery::discovery_list,
+            discovery::discovery_arm,
+            discovery::discovery_disarm
+        ))
+        .routes(routes!(images::image_list))
+        .routes(routes!(images::image_get, images::image_remove))
+        .routes(routes!(images::image_verify))
+        .routes(routes!(drift::drift_groups))
+        .routes(routes!(drift::drift_variants))
+        .routes(routes!(health::openapi_json))
+        .fallback(not_found);
+    OpenApiRouter::with_openapi(description())
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .nest("/api/v1", api)
+}
+
+fn description() -> OpenApi {
+    let mut components = Components::new();
+    components.add_security_scheme(
+        "token",
+        SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build()),
+    );
+    OpenApiBuilder::new()
+        .info(
+            InfoBuilder::new()
+                .title("Plumbline")
+                .version("1")
+                .description(Some(
+                    "Bare-metal provisioning and drift detection. Errors are `{\"error\": \"reason\"}`. Whoever is \
+                     signed in may read; changing anything takes the role admin.",
+                ))
+                .build(),
+        )
+        .components(Some(components))
+        .security(Some([SecurityRequirement::new("token", Vec::<String>::new())]))
+        .build()
+}
+
+async fn not_found(OriginalUri(uri): OriginalUri) -> AppError {
+    AppError::NotFound {
+        what: "route".to_owned(),
+        key: uri.path().chars().take(200).collect(),
+    }
+}
+
+async fn method_not_allowed(method: Method, OriginalUri(uri): OriginalUri) -> Response {
+    let path: String = uri.path().chars().take(200).collect();
+    Rejected::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} has no method {method}")).into_response()
+}

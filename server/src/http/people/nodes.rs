@@ -1,0 +1,148 @@
+//! Nodes.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use protocol::latest::DiskRule;
+use serde::Deserialize;
+use store::DeploymentRecord;
+
+use super::extract::{Body, Named};
+use super::identity::{Admin, Viewer};
+use crate::app::drift::{self, NodeDrift};
+use crate::app::nodes::{self, NodeView};
+use crate::app::{App, AppError};
+use crate::http::error::ErrorBody;
+
+/// A node of the rack plan.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewNode {
+    /// Name, also the hostname: an RFC 1123 label in lower case.
+    name: String,
+    /// MAC of the interface it boots from.
+    mac: String,
+}
+
+/// A new name.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewName {
+    /// Name, also the hostname: an RFC 1123 label in lower case.
+    name: String,
+}
+
+/// What a node becomes.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Approval {
+    /// Name, also the hostname: an RFC 1123 label in lower case.
+    name: String,
+    /// Image: `name` (its newest version), `name@version`, or a digest's beginning.
+    image: String,
+    /// Which disk; needed when the node has several.
+    #[serde(default)]
+    disk: DiskRule,
+}
+
+/// Lists all nodes, by name.
+#[utoipa::path(get, path = "/nodes", tag = "nodes",
+    responses((status = 200, body = Vec<NodeView>), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_list(_viewer: Viewer, State(app): State<App>) -> Result<Json<Vec<NodeView>>, AppError> {
+    Ok(Json(nodes::node_list(&app).await?))
+}
+
+/// Adds a node of the rack plan: it is answered when it boots.
+#[utoipa::path(post, path = "/nodes", tag = "nodes", request_body = NewNode,
+    responses((status = 201, body = NodeView), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_create(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Body(new): Body<NewNode>,
+) -> Result<(StatusCode, Json<NodeView>), AppError> {
+    let node = nodes::node_add(&app, &new.name, &new.mac, &user.name).await?;
+    Ok((StatusCode::CREATED, Json(node)))
+}
+
+/// Shows one node.
+#[utoipa::path(get, path = "/nodes/{node}", tag = "nodes",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = NodeView), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_get(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<Json<NodeView>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(nodes::node_get(&app, node).await?))
+}
+
+/// Renames a node. The hostname on its disk changes with the next installation.
+#[utoipa::path(patch, path = "/nodes/{node}", tag = "nodes", request_body = NewName,
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = NodeView), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_rename(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(node): Named<String>,
+    Body(new): Body<NewName>,
+) -> Result<Json<NodeView>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(nodes::node_rename(&app, node, &new.name, &user.name).await?))
+}
+
+/// Forgets a node and everything recorded of it. What is on its disk stays.
+#[utoipa::path(delete, path = "/nodes/{node}", tag = "nodes",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 204), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_delete(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<StatusCode, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    nodes::node_remove(&app, node, &user.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Says what a node becomes: names it and asks for its first deployment.
+#[utoipa::path(post, path = "/nodes/{node}/approve", tag = "nodes", request_body = Approval,
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 201, body = DeploymentRecord), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_approve(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(node): Named<String>,
+    Body(approval): Body<Approval>,
+) -> Result<(StatusCode, Json<DeploymentRecord>), AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    let Approval { name, image, disk } = approval;
+    let deployment = nodes::node_approve(&app, node, &name, &image, disk, &user.name).await?;
+    Ok((StatusCode::CREATED, Json(app.store.deployment_get(deployment).await?)))
+}
+
+/// Lets a quarantined node go on, once a person has looked at why it is.
+#[utoipa::path(post, path = "/nodes/{node}/release", tag = "nodes",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = NodeView), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_release(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<Json<NodeView>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(nodes::node_release(&app, node, &user.name).await?))
+}
+
+/// Says what is known of a node's drift. "clean" is only said when everything was looked at.
+#[utoipa::path(get, path = "/nodes/{node}/drift", tag = "drift",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = NodeDrift), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_drift(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<Json<NodeDrift>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(drift::node_drift(&app, node).await?))
+}

@@ -1,0 +1,138 @@
+//! What can go wrong in a build.
+
+use std::path::PathBuf;
+
+use manifest::{ManifestError, TreePath};
+
+use super::super::keys::KeyError;
+use super::super::recipe::RecipeError;
+use super::super::store::StoreError;
+
+/// A build that did not come to an image. Nothing of it is in the store then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The recipe cannot be used.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// A signing key cannot be read or made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The manifest or a pack failed.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// Builds own files as the image will and mount `/proc` inside the tree.
+    #[error("building an image needs root: it sets owners and runs the image's own tools inside its tree")]
+    NotRoot,
+    /// Another build works in the same data folder.
+    #[error("another build is running (it holds {})", path.display())]
+    Busy {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A program that builds need is not installed.
+    #[error("{program} is not installed (Debian package {package})")]
+    ProgramMissing {
+        /// The program.
+        program: &'static str,
+        /// The package that brings it.
+        package: &'static str,
+    },
+    /// A program failed.
+    #[error("{program} failed ({status}); it said last:\n{output}")]
+    Program {
+        /// The program and what it was to do.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// Its last lines.
+        output: String,
+    },
+    /// Nobody listens to the build any more.
+    #[error("the build was stopped")]
+    Stopped,
+    /// Reading or writing failed.
+    #[error("{what}")]
+    Io {
+        /// What was being read or written.
+        what: String,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The build machine has no package source for this suite.
+    #[error("no package source for {suite} {components}: expected one in /etc/apt/sources.list or sources.list.d")]
+    NoSource {
+        /// The suite.
+        suite: String,
+        /// Its components.
+        components: String,
+    },
+    /// The tree holds what makes one node that node.
+    #[error("the image would hold an identity: {path}: {problem}")]
+    Identity {
+        /// The path.
+        path: TreePath,
+        /// What was found there.
+        problem: &'static str,
+    },
+    /// The tree is not what an image can be made of.
+    #[error("{path}: {problem}")]
+    Tree {
+        /// The path.
+        path: TreePath,
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// A file that lists packages, users, groups or modules cannot be read.
+    #[error("{file} line {line}: {problem}")]
+    Facts {
+        /// The file.
+        file: &'static str,
+        /// The line, counted from 1.
+        line: usize,
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// A kernel module of the recipe is in no module folder and not built in.
+    #[error("kernel module {module} (group {group}): the kernel {release} has no module of that name")]
+    ModuleUnknown {
+        /// The module.
+        module: String,
+        /// The recipe's group it stands in.
+        group: String,
+        /// The kernel.
+        release: String,
+    },
+    /// A bound was passed.
+    #[error("{what}: {found} bytes, expected at most {limit}")]
+    Size {
+        /// What is bounded.
+        what: &'static str,
+        /// What was found.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Something that the build was to be given is missing.
+    #[error("{what}: expected {}", path.display())]
+    InputMissing {
+        /// What it is and what it is for.
+        what: &'static str,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+}
+
+impl BuildError {
+    /// For `map_err`: says what was being done.
+    pub(super) fn io<W: Into<String>>(what: W) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Io {
+            what: what.into(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! From entries to a signed image in the store.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use bytes::Bytes;
+use manifest::packs::{PackIndex, PackWriter, StoredPack};
+use manifest::{Entry, EntryKind, Header, Manifest, ManifestError, ManifestKind, PathClass};
+
+use super::super::store::{ArtifactName, ImageParts};
+use super::{Build, BuildError, BuiltImage, files};
+
+/// Packs the contents of a tree and stores the image.
+pub(super) fn tree(build: &Build, header: Header, entries: Vec<Entry>, root: &Path) -> Result<BuiltImage, BuildError> {
+    let open = |entry: &Entry| {
+        let file = File::open(files::place(root, &entry.path));
+        file.map_err(BuildError::io(format!("{}: reading", entry.path)))
+    };
+    with_packs(build, header, entries, open)
+}
+
+/// Packs contents that `open` gives for each file, and stores the image.
+pub(super) fn with_packs<R: std::io::Read>(
+    build: &Build,
+    header: Header,
+    entries: Vec<Entry>,
+    mut open: impl FnMut(&Entry) -> Result<R, BuildError>,
+) -> Result<BuiltImage, BuildError> {
+    let manifest = Manifest::new(header, entries)?;
+    let mut writer = PackWriter::new(|pack: StoredPack<'_>| {
+        let bytes = Bytes::copy_from_slice(pack.bytes);
+        let put = build.runtime.block_on(build.store.put_pack(pack.digest, bytes));
+        put.map_err(|error| ManifestError::Io {
+            what: format!("storing pack {}", pack.digest),
+            source: std::io::Error::other(error),
+        })
+    });
+    let (total, mut done) = (manifest.content_bytes(), 0);
+    let mut said_at = std::time::Instant::now();
+    build.reporter.say("pack", format!("{} MB", total / 1_000_000))?;
+    for entry in &manifest.entries {
+        if let EntryKind::File(Some(content)) = entry.kind {
+            writer.add(content.digest, content.size, open(entry)?)?;
+            done += content.size;
+            if said_at.elapsed().as_secs() >= 2 {
+                said_at = std::time::Instant::now();
+                let line = format!("{} of {} MB", done / 1_000_000, total / 1_000_000);
+                build.reporter.say("pack", line)?;
+            }
+        }
+    }
+    let packs = writer.finish()?;
+    let stored_bytes = packs.size();
+    store(build, &manifest, packs, Vec::new(), stored_bytes)
+}
+
+/// Stores an image whose contents are artifacts.
+pub(super) fn with_artifacts(
+    build: &Build,
+    header: Header,
+    entries: Vec<Entry>,
+    artifacts: Vec<(ArtifactName, Bytes)>,
+) -> Result<BuiltImage, BuildError> {
+    let manifest = Manifest::new(header, entries)?;
+    let stored_bytes = artifacts.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    store(build, &manifest, PackIndex::default(), artifacts, stored_bytes)
+}
+
+fn store(
+    build: &Build,
+    manifest: &Manifest,
+    packs: PackIndex,
+    artifacts: Vec<(ArtifactName, Bytes)>,
+    stored_bytes: u64,
+) -> Result<BuiltImage, BuildError> {
+    let header = &manifest.header;
+    let (kind, name, version) = (header.kind, header.name.clone(), header.version.clone());
+    let bytes = manifest.encode()?;
+    let key = match kind {
+        ManifestKind::Agent => &build.keys.agent_release,
+        ManifestKind::Os | ManifestKind::Deployer | ManifestKind::Overlay => &build.keys.image,
+    };
+    let signature = key.sign(&bytes, &format!("plumbline {} {name} {version}", kind.as_str()))?;
+    let parts = ImageParts {
+        manifest: bytes.into(),
+        signature,
+        packs,
+        artifacts,
+    };
+    let digest = build.runtime.block_on(build.store.put_image(parts))?;
+
+    let by_class = manifest.files_by_class();
+    let files: u64 = by_class.values().sum();
+    let pinned_share = share(&by_class, PathClass::Pinned);
+    let line = format!(
+        "{digest}: {} paths, {files} files, {:.1} % pinned, {} MB in {} MB",
+        manifest.entries.len(),
+        100.0 * pinned_share,
+        manifest.content_bytes() / 1_000_000,
+        stored_bytes / 1_000_000
+    );
+    build.reporter.say("done", line)?;
+    Ok(BuiltImage {
+        digest,
+        kind,
+        name,
+        version,
+        paths: manifest.entries.len() as u64,
+        files,
+        pinned_share,
+        content_bytes: manifest.content_bytes(),
+        stored_bytes,
+    })
+}
+
+/// The share of one class among all files; 1 when there are none.
+#[allow(clippy::cast_precision_loss)] // At most ENTRIES_MAX files: exact.
+fn share(by_class: &BTreeMap<PathClass, u64>, class: PathClass) -> f64 {
+    let total: u64 = by_class.values().sum();
+    if total == 0 {
+        return 1.0;
+    }
+    by_class.get(&class).copied().unwrap_or(0) as f64 / total as f64
+}

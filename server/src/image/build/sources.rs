@@ -1,0 +1,224 @@
+//! The build machine's own package sources, cut down to one suite.
+//!
+//! A recipe names a suite and never a mirror: a site builds from the mirror that its build machine is set up to use,
+//! with the keys it trusts. Both of apt's formats are read; what apt would not use (disabled, source packages, other
+//! suites) is left out.
+
+use std::path::Path;
+
+use super::super::recipe::Distribution;
+use super::BuildError;
+
+/// Pockets that belong to a suite: the suite itself, its updates, its security fixes.
+const POCKETS: [&str; 3] = ["", "-updates", "-security"];
+
+/// The sources for this suite from apt's folder (`/etc/apt`), in the newer (deb822) format.
+pub(super) fn read(apt: &Path, distribution: &Distribution) -> Result<String, BuildError> {
+    let mut stanzas = Vec::new();
+    let list = apt.join("sources.list");
+    if list.exists() {
+        stanzas.extend(from_list(&read_text(&list)?, distribution));
+    }
+    let parts = apt.join("sources.list.d");
+    let mut files = Vec::new();
+    if parts.exists() {
+        let failed = || BuildError::io(format!("reading {}", parts.display()));
+        for file in std::fs::read_dir(&parts).map_err(failed())? {
+            files.push(file.map_err(failed())?.path());
+        }
+    }
+    files.sort();
+    for file in files {
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("list") => stanzas.extend(from_list(&read_text(&file)?, distribution)),
+            Some("sources") => stanzas.extend(from_stanzas(&read_text(&file)?, distribution)),
+            _ => {}
+        }
+    }
+    // Updates alone make no system.
+    let base = |stanza: &Stanza| stanza.suites.contains(&distribution.suite);
+    if !stanzas.iter().any(base) {
+        return Err(BuildError::NoSource {
+            suite: distribution.suite.clone(),
+            components: distribution.components.join(" "),
+        });
+    }
+    Ok(stanzas.iter().map(Stanza::text).collect::<Vec<_>>().join("\n"))
+}
+
+fn read_text(path: &Path) -> Result<String, BuildError> {
+    std::fs::read_to_string(path).map_err(BuildError::io(format!("reading {}", path.display())))
+}
+
+/// One source as apt understands it.
+#[derive(Debug, Default)]
+struct Stanza {
+    uris: Vec<String>,
+    suites: Vec<String>,
+    components: Vec<String>,
+    /// Whatever else was said of it (`Signed-By`, `Trusted`, …), by field name.
+    options: Vec<(String, String)>,
+}
+
+impl Stanza {
+    /// What is left of it for this suite, if anything.
+    fn cut_to(mut self, distribution: &Distribution) -> Option<Self> {
+        let wanted = |suite: &String| {
+            POCKETS
+                .iter()
+                .any(|pocket| *suite == format!("{}{pocket}", distribution.suite))
+        };
+        self.suites.retain(wanted);
+        self.components
+            .retain(|component| distribution.components.contains(component));
+        let some = !self.uris.is_empty() && !self.suites.is_empty() && !self.components.is_empty();
+        some.then_some(self)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "Types: deb\nURIs: {}\nSuites: {}\nComponents: {}\n",
+            self.uris.join(" "),
+            self.suites.join(" "),
+            self.components.join(" ")
+        );
+        for (name, value) in &self.options {
+            text.push_str(&format!("{name}: {value}\n"));
+        }
+        text
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+/// `sources.list(5)`, one line a source.
+fn from_list(text: &str, distribution: &Distribution) -> Vec<Stanza> {
+    let parse = |line: &str| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let rest = line.strip_prefix("deb")?.strip_prefix([' ', '\t'])?.trim_start();
+        let (options, rest) = match rest.strip_prefix('[') {
+            Some(rest) => rest.split_once(']')?,
+            None => ("", rest),
+        };
+        let mut fields = words(rest).into_iter();
+        let stanza = Stanza {
+            uris: fields.next().into_iter().collect(),
+            suites: fields.next().into_iter().collect(),
+            components: fields.collect(),
+            options: words(options).iter().filter_map(|option| option_of(option)).collect(),
+        };
+        stanza.cut_to(distribution)
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// An option of the one-line format under its deb822 name.
+fn option_of(option: &str) -> Option<(String, String)> {
+    let (name, value) = option.split_once('=')?;
+    let name = match name {
+        "signed-by" => "Signed-By",
+        "trusted" => "Trusted",
+        "check-valid-until" => "Check-Valid-Until",
+        "check-date" => "Check-Date",
+        _ => return None,
+    };
+    Some((name.to_owned(), value.replace(',', " ")))
+}
+
+/// The deb822 format: paragraphs of `Field: value`, continued on lines that start with white space.
+fn from_stanzas(text: &str, distribution: &Distribution) -> Vec<Stanza> {
+    let mut stanzas = Vec::new();
+    let lines: String = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    for paragraph in lines.split("\n\n") {
+        let mut stanza = Stanza::default();
+        let (mut enabled, mut binary) = (true, false);
+        // An embedded key is many lines; they stay as they are.
+        for field in super::facts::paragraph_fields(paragraph) {
+            match field.name.to_ascii_lowercase().as_str() {
+                "types" => binary = words(&field.value).iter().any(|kind| kind == "deb"),
+                "uris" => stanza.uris = words(&field.value),
+                "suites" => stanza.suites = words(&field.value),
+                "components" => stanza.components = words(&field.value),
+                "enabled" => enabled = !matches!(field.value.trim(), "no" | "false" | "0" | "off"),
+                "signed-by" | "trusted" | "check-valid-until" | "check-date" => {
+                    stanza.options.push((field.name.to_owned(), field.value));
+                }
+                _ => {}
+            }
+        }
+        if enabled && binary {
+            stanzas.extend(stanza.cut_to(distribution));
+        }
+    }
+    stanzas
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bookworm() -> Distribution {
+        Distribution {
+            suite: "bookworm".to_owned(),
+            components: vec!["main".to_owned()],
+            variant: None,
+        }
+    }
+
+    fn sources_of(files: &[(&str, &str)]) -> Result<String, BuildError> {
+        let apt = tempfile::tempdir().unwrap();
+        std::fs::create_dir(apt.path().join("sources.list.d")).unwrap();
+        for (name, text) in files {
+            std::fs::write(apt.path().join(name), text).unwrap();
+        }
+        read(apt.path(), &bookworm())
+    }
+
+    #[test]
+    fn only_the_suite_of_the_recipe_is_taken() {
+        let text = sources_of(&[
+            (
+                "sources.list.d/debian.sources",
+                "# comment\nTypes: deb deb-src\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates trixie\n\
+                 Components: main contrib\nSigned-By: /usr/share/keyrings/debian.gpg\n\n\
+                 Types: deb\nURIs: http://other.example/debian\nSuites: bookworm\nComponents: main\nEnabled: no\n",
+            ),
+            ("sources.list.d/vendor.list", "deb https://vendor.example/apt cloud-bookworm main\n"),
+            (
+                "sources.list",
+                "deb-src http://a.example/debian bookworm main\n\
+                 deb [signed-by=/k.gpg arch=amd64] http://sec.example/s bookworm-security main # fixes\n",
+            ),
+        ])
+        .unwrap();
+        assert_eq!(
+            text,
+            "Types: deb\nURIs: http://sec.example/s\nSuites: bookworm-security\nComponents: main\nSigned-By: /k.gpg\n\n\
+             Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates\nComponents: main\n\
+             Signed-By: /usr/share/keyrings/debian.gpg\n"
+        );
+    }
+
+    #[test]
+    fn a_machine_without_the_suite_is_told_so() {
+        let error = sources_of(&[("sources.list", "deb http://a.example/d trixie main\n")]).unwrap_err();
+        assert!(
+            error.to_string().starts_with("no package source for bookworm main"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn this_kind_of_embedded_key_survives() {
+        let key = " -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n -----END PGP PUBLIC KEY BLOCK-----";
+        let source = format!("Types: deb\nURIs: http://m\nSuites: bookworm\nComponents: main\nSigned-By:\n{key}\n");
+        let text = sources_of(&[("sources.list.d/a.sources", &source)]).unwrap();
+        assert!(text.contains(&format!("Signed-By: \n{key}\n")), "{text}");
+    }
+}

@@ -1,0 +1,24 @@
+//! Golden images: from a recipe to a signed manifest with its packs, and the store that keeps them.
+//!
+//! A recipe (`images/<name>/image.yaml` and the folder `files/` beside it) says what a node should be. Building it
+//! yields a [`manifest::Manifest`] whose digest names the version, packs that hold the file contents, and a signature.
+//! Whatever comes after (boot, installation, drift, repair) reads these and never the recipe.
+//!
+//! An image is the same for every node: it holds no machine id, no host key and no agent identity, and a build that
+//! would keep one fails. What differs per node is rendered later and has the class `rendered` here.
+//!
+//! Refused: editing an installed disk into an image (nobody can say what is in it), and container layers (they lose
+//! extended attributes on the way and leave deletions to be interpreted).
+
+pub mod build;
+pub mod keys;
+pub mod recipe;
+pub mod store;
+pub mod verify;
+pub mod yaml;
+
+pub use build::{BuildError, BuildRequest, BuiltImage, Progress, build, build_agent_layer};
+pub use keys::{KeyError, Keys, TrustedKeys};
+pub use recipe::{Recipe, RecipeError};
+pub use store::{ArtifactName, ImageParts, ImageStore, StoreError};
+pub use verify::VerifyReport;

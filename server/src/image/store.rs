@@ -1,0 +1,438 @@
+//! The image store: manifests, packs and boot artifacts over an object store.
+//!
+//! ```text
+//! manifests/<manifest digest>/manifest.ndjson          the canonical bytes
+//!                             manifest.ndjson.minisig  their signature
+//!                             packs.json               where each blob lies
+//! packs/<pack digest>                                  shared between images
+//! artifacts/<manifest digest>/vmlinuz, initrd.img      what a loader fetches, for deployers
+//! ```
+//!
+//! Objects are immutable and named by what is in them. The signature is written last: an image is there when its
+//! signature is, and what a failed build left without one is not listed and is written over by the next build.
+//!
+//! Refused: an index of images in the database. The folder is the truth; it can be copied, mirrored and checked with
+//! `sha256sum` and `minisign` alone.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use manifest::packs::PackIndex;
+use manifest::{Digest, Manifest, ManifestError, Signature};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+
+/// Largest manifest, pack index or signature that is read into memory, in bytes.
+const DOCUMENT_BYTES_MAX: u64 = 2 << 30;
+/// Most images in one store; listing stops there.
+const IMAGES_MAX: usize = 100_000;
+
+const MANIFEST: &str = "manifest.ndjson";
+const SIGNATURE: &str = "manifest.ndjson.minisig";
+const PACK_INDEX: &str = "packs.json";
+
+/// Something the store could not do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no such image, pack or artifact.
+    #[error("{what} is not in the image store")]
+    NotFound {
+        /// What was looked for.
+        what: String,
+    },
+    /// An object is larger than what is read into memory.
+    #[error("{what}: {found} bytes, expected at most {limit}")]
+    Size {
+        /// The object.
+        what: String,
+        /// Its size.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// An image names a pack that was not put before it.
+    #[error("image {image}: its pack {pack} is not in the store")]
+    PackMissing {
+        /// The image.
+        image: Digest,
+        /// The pack.
+        pack: Digest,
+    },
+    /// The store's content is not what it should be.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The object store failed.
+    #[error("image store: {what}")]
+    Backend {
+        /// What was being done.
+        what: String,
+        /// Its error.
+        #[source]
+        source: object_store::Error,
+    },
+}
+
+/// A file of a deployer that loaders fetch by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArtifactName {
+    /// The kernel.
+    Kernel,
+    /// The initramfs.
+    Initramfs,
+}
+
+impl ArtifactName {
+    /// The name in the store and in URLs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kernel => "vmlinuz",
+            Self::Initramfs => "initrd.img",
+        }
+    }
+
+    /// The artifact of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Kernel, Self::Initramfs]
+            .into_iter()
+            .find(|artifact| artifact.as_str() == name)
+    }
+}
+
+impl fmt::Display for ArtifactName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What makes an image beside its packs.
+#[derive(Debug)]
+pub struct ImageParts {
+    /// The manifest's canonical bytes.
+    pub manifest: Bytes,
+    /// Their signature.
+    pub signature: Signature,
+    /// Where each blob lies; its packs must be in the store already.
+    pub packs: PackIndex,
+    /// Boot artifacts.
+    pub artifacts: Vec<(ArtifactName, Bytes)>,
+}
+
+/// An object, or a range of one, as it comes.
+pub struct Download {
+    /// Bytes of the whole object.
+    pub size: u64,
+    /// Which of them follow.
+    pub range: Range<u64>,
+    /// The bytes, in chunks of the backend's choosing.
+    pub stream: BoxStream<'static, Result<Bytes, StoreError>>,
+}
+
+impl fmt::Debug for Download {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Download({:?} of {} bytes)", self.range, self.size)
+    }
+}
+
+impl Download {
+    /// All bytes at once.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the backend fails on the way.
+    pub async fn bytes(self) -> Result<Bytes, StoreError> {
+        let length = usize::try_from(self.range.end - self.range.start).unwrap_or(0);
+        let collect = |mut all: Vec<u8>, chunk: Bytes| async move {
+            all.extend_from_slice(&chunk);
+            Ok(all)
+        };
+        let all = self.stream.try_fold(Vec::with_capacity(length), collect).await?;
+        Ok(all.into())
+    }
+}
+
+/// The image store.
+#[derive(Clone)]
+pub struct ImageStore {
+    objects: Arc<dyn ObjectStore>,
+}
+
+impl fmt::Debug for ImageStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ImageStore({})", self.objects)
+    }
+}
+
+impl ImageStore {
+    /// A store over any object store.
+    #[must_use]
+    pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects }
+    }
+
+    /// The store in the folder `images` of this data folder; made when it is not there.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`] when the folder cannot be made.
+    pub fn open(data_dir: &FilePath) -> Result<Self, StoreError> {
+        let folder = data_dir.join("images");
+        let failed = |source| backend_error(format!("opening {}", folder.display()), source);
+        std::fs::create_dir_all(&folder).map_err(|source| {
+            failed(object_store::Error::Generic {
+                store: "folder",
+                source: Box::new(source),
+            })
+        })?;
+        let objects = LocalFileSystem::new_with_prefix(&folder).map_err(failed)?;
+        Ok(Self::new(Arc::new(objects.with_automatic_cleanup(true))))
+    }
+
+    /// Puts a pack. One that is there already is left alone: it has the same name because it has the same content.
+    ///
+    /// # Errors
+    /// [`ManifestError::Pack`] when the bytes do not have this digest; [`StoreError::Backend`].
+    pub async fn put_pack(&self, digest: Digest, bytes: Bytes) -> Result<(), StoreError> {
+        let found = Digest::of(&bytes);
+        if found != digest {
+            let problem = format!("the bytes have digest {found}");
+            return Err(ManifestError::Pack { pack: digest, problem }.into());
+        }
+        let path = pack_path(digest);
+        if self.size(&path).await? == Some(bytes.len() as u64) {
+            return Ok(());
+        }
+        self.put(&path, bytes).await
+    }
+
+    /// Puts an image whose packs are there. Gives its digest.
+    ///
+    /// # Errors
+    /// [`StoreError::PackMissing`], [`StoreError::Manifest`] when the manifest is not canonical, [`StoreError::Backend`].
+    pub async fn put_image(&self, parts: ImageParts) -> Result<Digest, StoreError> {
+        Manifest::decode(&parts.manifest)?;
+        let image = Digest::of(&parts.manifest);
+        for pack in &parts.packs.packs {
+            if self.size(&pack_path(pack.digest)).await? != Some(pack.size) {
+                let pack = pack.digest;
+                return Err(StoreError::PackMissing { image, pack });
+            }
+        }
+        for (name, bytes) in parts.artifacts {
+            self.put(&artifact_path(image, name), bytes).await?;
+        }
+        self.put(&document_path(image, PACK_INDEX), parts.packs.encode()?.into())
+            .await?;
+        self.put(&document_path(image, MANIFEST), parts.manifest).await?;
+        let signature = parts.signature.as_str().to_owned();
+        self.put(&document_path(image, SIGNATURE), signature.into()).await?;
+        Ok(image)
+    }
+
+    /// The digests of all images, sorted.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    pub async fn list(&self) -> Result<Vec<Digest>, StoreError> {
+        let failed = |source| backend_error("listing images", source);
+        let mut digests = Vec::new();
+        let mut objects = self.objects.list(Some(&Path::from("manifests")));
+        while let Some(object) = objects.next().await {
+            let location = object.map_err(failed)?.location;
+            let mut parts = location.parts().skip(1);
+            let (Some(digest), Some(name)) = (parts.next(), parts.next()) else {
+                continue;
+            };
+            if name.as_ref() == SIGNATURE && digests.len() < IMAGES_MAX {
+                // Whatever else somebody put beside the images is none.
+                digests.extend(digest.as_ref().parse::<Digest>());
+            }
+        }
+        digests.sort();
+        Ok(digests)
+    }
+
+    /// A manifest's canonical bytes, checked against the digest they are asked for by.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Manifest`] when they were damaged; [`StoreError::Backend`].
+    pub async fn manifest_bytes(&self, image: Digest) -> Result<Bytes, StoreError> {
+        let bytes = self.document(image, MANIFEST).await?;
+        let found = Digest::of(&bytes);
+        if found == image {
+            return Ok(bytes);
+        }
+        let problem = format!("the stored manifest of {image} has digest {found}: it was damaged");
+        Err(ManifestError::Line { line: 1, problem }.into())
+    }
+
+    /// A manifest, decoded.
+    ///
+    /// # Errors
+    /// As [`ImageStore::manifest_bytes`].
+    pub async fn manifest(&self, image: Digest) -> Result<Manifest, StoreError> {
+        Ok(Manifest::decode(&self.manifest_bytes(image).await?)?)
+    }
+
+    /// A manifest's signature, not checked here.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Backend`].
+    pub async fn signature(&self, image: Digest) -> Result<Signature, StoreError> {
+        let bytes = self.document(image, SIGNATURE).await?;
+        Ok(Signature::from_text(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// An image's pack index as it is stored.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Backend`].
+    pub async fn pack_index_bytes(&self, image: Digest) -> Result<Bytes, StoreError> {
+        self.document(image, PACK_INDEX).await
+    }
+
+    /// An image's pack index, decoded.
+    ///
+    /// # Errors
+    /// As [`ImageStore::pack_index_bytes`], and [`StoreError::Manifest`] when it contradicts itself.
+    pub async fn pack_index(&self, image: Digest) -> Result<PackIndex, StoreError> {
+        Ok(PackIndex::decode(&self.pack_index_bytes(image).await?)?)
+    }
+
+    /// A pack, or a range of its bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Backend`], also for a range outside the pack.
+    pub async fn get_pack(&self, pack: Digest, range: Option<Range<u64>>) -> Result<Download, StoreError> {
+        self.get(&pack_path(pack), format!("pack {pack}"), range).await
+    }
+
+    /// A boot artifact, or a range of its bytes.
+    ///
+    /// # Errors
+    /// As [`ImageStore::get_pack`].
+    pub async fn artifact(
+        &self,
+        image: Digest,
+        name: ArtifactName,
+        range: Option<Range<u64>>,
+    ) -> Result<Download, StoreError> {
+        let what = format!("artifact {name} of image {image}");
+        self.get(&artifact_path(image, name), what, range).await
+    }
+
+    /// Removes an image and those of its packs that no other image uses. Gives how many packs were removed.
+    ///
+    /// The signature goes first, so that an interrupted removal leaves no image that looks whole; removing it again is
+    /// then [`StoreError::NotFound`]. Not to be called while an image is being put, whose packs nobody uses yet.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Backend`]; [`StoreError::Manifest`] when another image's pack index
+    /// cannot be read, since then nobody knows what it uses.
+    pub async fn remove(&self, image: Digest) -> Result<usize, StoreError> {
+        self.signature(image).await?;
+        let mut unused: HashSet<Digest> = self.packs_of(image).await?.collect();
+        for other in self.list().await? {
+            if other != image {
+                for pack in self.packs_of(other).await? {
+                    unused.remove(&pack);
+                }
+            }
+        }
+        self.delete(&document_path(image, SIGNATURE)).await?;
+        for name in [MANIFEST, PACK_INDEX] {
+            self.delete(&document_path(image, name)).await?;
+        }
+        for name in [ArtifactName::Kernel, ArtifactName::Initramfs] {
+            self.delete(&artifact_path(image, name)).await?;
+        }
+        for pack in &unused {
+            self.delete(&pack_path(*pack)).await?;
+        }
+        Ok(unused.len())
+    }
+
+    async fn packs_of(&self, image: Digest) -> Result<impl Iterator<Item = Digest>, StoreError> {
+        let index = self.pack_index(image).await?;
+        Ok(index.packs.into_iter().map(|pack| pack.digest))
+    }
+
+    async fn document(&self, image: Digest, name: &str) -> Result<Bytes, StoreError> {
+        let what = format!("image {image}");
+        let download = self.get(&document_path(image, name), what, None).await?;
+        if download.size > DOCUMENT_BYTES_MAX {
+            return Err(StoreError::Size {
+                what: format!("{name} of image {image}"),
+                found: download.size,
+                limit: DOCUMENT_BYTES_MAX,
+            });
+        }
+        download.bytes().await
+    }
+
+    async fn get(&self, path: &Path, what: String, range: Option<Range<u64>>) -> Result<Download, StoreError> {
+        let options = GetOptions {
+            range: range.map(GetRange::Bounded),
+            ..GetOptions::default()
+        };
+        let result = match self.objects.get_opts(path, options).await {
+            Ok(result) => result,
+            Err(object_store::Error::NotFound { .. }) => return Err(StoreError::NotFound { what }),
+            Err(source) => return Err(backend_error(format!("reading {what}"), source)),
+        };
+        let (size, range) = (result.meta.size, result.range.clone());
+        let failed = move |source| backend_error(format!("reading {what}"), source);
+        let stream = result.into_stream().map_err(failed).boxed();
+        Ok(Download { size, range, stream })
+    }
+
+    async fn size(&self, path: &Path) -> Result<Option<u64>, StoreError> {
+        match self.objects.head(path).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(source) => Err(backend_error(format!("looking for {path}"), source)),
+        }
+    }
+
+    async fn put(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
+        let put = self.objects.put(path, PutPayload::from(bytes)).await;
+        put.map_err(|source| backend_error(format!("writing {path}"), source))?;
+        Ok(())
+    }
+
+    async fn delete(&self, path: &Path) -> Result<(), StoreError> {
+        match self.objects.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(backend_error(format!("removing {path}"), source)),
+        }
+    }
+}
+
+fn backend_error(what: impl Into<String>, source: object_store::Error) -> StoreError {
+    StoreError::Backend {
+        what: what.into(),
+        source,
+    }
+}
+
+fn document_path(image: Digest, name: &str) -> Path {
+    Path::from(format!("manifests/{image}/{name}"))
+}
+
+fn pack_path(pack: Digest) -> Path {
+    Path::from(format!("packs/{pack}"))
+}
+
+fn artifact_path(image: Digest, name: ArtifactName) -> Path {
+    Path::from(format!("artifacts/{image}/{name}"))
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

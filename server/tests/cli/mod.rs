@@ -1,0 +1,4 @@
+//! The command line: what it prints, and how it ends.
+
+mod program;
+mod tables;

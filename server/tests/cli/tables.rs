@@ -1,0 +1,227 @@
+//! Tables and pages as people see them, from answers as the server gives them.
+
+use jiff::tz::TimeZone;
+use plumbline::cli::text::Context;
+use plumbline::cli::{render, views};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use testkit::golden;
+
+fn context(width: Option<u16>) -> Context {
+    Context {
+        now: "2026-01-02T12:00:00Z".parse().unwrap(),
+        zone: TimeZone::UTC,
+        width,
+    }
+}
+
+fn view<T: DeserializeOwned>(value: &Value) -> T {
+    T::deserialize(value).unwrap()
+}
+
+fn check(name: &str, text: &str) {
+    assert!(text.ends_with('\n') && !text.contains('\u{1b}'), "{text:?}");
+    golden(format!("tests/cli/golden/{name}.txt"), text);
+}
+
+fn node(name: Option<&str>, state: &str, reason: &str) -> Value {
+    json!({
+        "id": "01940000-0000-7000-8000-000000000001",
+        "name": name,
+        "state": state,
+        "state_reason": reason,
+        "state_since": "2026-01-02T11:57:00Z",
+        "macs": ["52:54:00:aa:00:01", "52:54:00:aa:00:02"],
+        "inventory": null,
+        "machine_id": "0123456789abcdef0123456789abcdef",
+        "agent": null,
+        "findings": 0,
+        "scanned_at": null,
+        "drift": "unknown",
+        "drift_reason": "no complete scan has arrived",
+        "overdue": false,
+    })
+}
+
+fn deployed() -> Value {
+    let mut value = node(Some("gpu-01"), "deployed", "first full scan: no drift");
+    value["agent"] = json!({
+        "heartbeat_at": "2026-01-02T11:59:48Z",
+        "boot_id": "11111111-2222-4333-8444-555555555555",
+        "agent_version": "0.1.0",
+        "rss_max_bytes": 23_456_789,
+        "clock_skew_ms": -3,
+    });
+    value["scanned_at"] = json!("2026-01-02T11:58:00Z");
+    value["findings"] = json!(2);
+    value["drift"] = json!("drift");
+    value["drift_reason"] = json!("2 differences");
+    value["inventory"] = json!({
+        "cpu": { "model": "AMD EPYC 9654", "sockets": 2, "cores": 192, "threads": 384 },
+        "memory_bytes": 1_622_722_977_792_u64,
+        "disks": [
+            { "name": "nvme0n1", "size_bytes": 3_840_755_982_336_u64, "sector_bytes": 512, "model": "MZQL23T8",
+              "serial": "S64HNE0R", "wwn": "eui.3634", "rotational": false, "removable": false },
+            { "name": "sda", "size_bytes": 16_000_000_000_u64, "sector_bytes": 512, "model": null,
+              "serial": null, "wwn": null, "rotational": true, "removable": true },
+        ],
+        "nics": [
+            { "name": "eno1", "mac": "52:54:00:aa:00:01", "driver": "mlx5_core", "pci_address": "0000:3b:00.0",
+              "speed_mbps": 100_000, "link": true, "boot": true },
+            { "name": "eno2", "mac": "52:54:00:aa:00:02", "driver": null, "pci_address": null,
+              "speed_mbps": null, "link": false, "boot": false },
+        ],
+        "pci": [],
+        "dmi": { "uuid": null, "serial": "ABC123", "asset_tag": null, "manufacturer": "Example",
+                 "product": "GPU Server", "bios_version": "1.2", "bios_date": null },
+        "uefi": true,
+        "problems": ["sdb: I/O error"],
+    });
+    value
+}
+
+fn many() -> Vec<views::Node> {
+    let mut overdue = node(Some("gpu-02"), "deploying", "deployment requested");
+    overdue["overdue"] = json!(true);
+    view(&json!([
+        deployed(),
+        overdue,
+        node(None, "waiting_approval", "inventoried; waiting for approval"),
+        node(Some("evil"), "failed", "write: \u{1b}[2J\u{202e}disk\nfull"),
+    ]))
+}
+
+#[test]
+fn nodes_in_a_wide_terminal_a_narrow_one_and_none() {
+    check("nodes", &render::nodes(&many(), &context(None)));
+    check("nodes_80", &render::nodes(&many(), &context(Some(80))));
+    let narrow = render::nodes(&many(), &context(Some(60)));
+    assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+    check("nodes_none", &render::nodes(&[], &context(None)));
+}
+
+#[test]
+fn one_node_in_full() {
+    check("node", &render::node(&view(&deployed()), &context(None)));
+    let unseen = node(None, "listed", "added to the rack plan");
+    check("node_unseen", &render::node(&view(&unseen), &context(Some(80))));
+}
+
+#[test]
+fn events_read_like_a_log() {
+    let events: Vec<views::Event> = view(&json!([
+        { "id": 1, "at": "2026-01-02T11:57:00Z", "kind": "dhcp_offer", "detail": "10.77.0.20 to UEFI" },
+        { "id": 2, "at": "2026-01-02T11:57:03Z", "kind": "script", "detail": "deployer\u{7}\r\nforged line" },
+        { "id": 3, "at": "2026-01-02T11:57:04Z", "kind": "claimed", "detail": "" },
+    ]));
+    check("events", &render::events(&events, &context(Some(80))));
+}
+
+#[test]
+fn deployments() {
+    let deployment = json!({
+        "id": "01940000-0000-7000-8000-000000000002",
+        "image": "ab".repeat(32),
+        "state": "running",
+        "reason": "a deployer works on it",
+        "attempt": 1,
+        "attempts_max": 3,
+        "progress": { "stage": "write", "detail": "/usr/lib", "bytes_done": 450, "bytes_total": 1_000,
+                      "files_done": 1, "files_total": 3 },
+        "requested_by": "admin",
+        "created_at": "2026-01-02T11:00:00Z",
+    });
+    let mut waiting = deployment.clone();
+    waiting["state"] = json!("waiting");
+    waiting["progress"] = Value::Null;
+    let all: Vec<views::Deployment> = view(&json!([deployment, waiting]));
+    check("deployments", &render::deployments(&all, &context(None)));
+    check("deployment", &render::deployment(&all[0], &context(None)));
+}
+
+#[test]
+fn discovery_and_sightings() {
+    let windows: Vec<views::Window> = view(&json!([{
+        "subnet": "10.77.0.0/24", "expires_at": "2026-01-02T12:30:00Z", "nodes_max": 64, "nodes_used": 3,
+        "armed_by": "admin",
+    }]));
+    check("windows", &render::windows(&windows, &context(None)));
+    let sightings: Vec<views::Sighting> = view(&json!([{
+        "mac": "52:54:00:aa:00:09", "first_at": "2025-12-30T12:00:00Z", "last_at": "2026-01-02T11:59:30Z",
+        "count": 41, "vendor_class": "PXEClient:Arch:00007", "architecture": 7, "relay": null,
+    }]));
+    check("sightings", &render::sightings(&sightings, &context(None)));
+}
+
+#[test]
+fn images_and_their_check() {
+    let image = json!({
+        "digest": "cd".repeat(32), "kind": "os", "name": "debian-12-lab", "version": "20260101T000000Z",
+        "description": "Debian GNU/Linux 12 (bookworm)", "architecture": "amd64", "files": 10_053,
+        "content_bytes": 369_000_000, "stored_bytes": 124_000_000,
+        "files_by_class": { "pinned": 9_990, "seeded": 40, "volatile": 23 },
+        "registered_at": "2026-01-01T00:10:00Z",
+    });
+    let all: Vec<views::Image> = view(&json!([image]));
+    check("images", &render::images(&all, &context(None)));
+    check("image", &render::image(&all[0], &context(None)));
+    let sound = json!({
+        "image": image, "ok": true, "signed_by": "image", "signature_problem": null, "packs": 2,
+        "pack_bytes": 124_000_000, "packs_damaged": [], "blobs": 8_000, "damaged": [], "damaged_count": 0,
+    });
+    check("image_sound", &render::image_check(&view(&sound), &context(None)));
+    let mut damaged = sound;
+    damaged["ok"] = json!(false);
+    damaged["packs_damaged"] = json!(["ef".repeat(32)]);
+    damaged["damaged"] = json!(["/usr/bin/true", "/usr/bin/\u{1b}]0;x"]);
+    damaged["damaged_count"] = json!(7);
+    check("image_damaged", &render::image_check(&view(&damaged), &context(None)));
+}
+
+#[test]
+fn drift_of_the_fleet_and_of_a_node() {
+    let group = json!({
+        "group": "0123456789abcdef".repeat(4), "kind": "file", "key": "/etc/motd", "severity": "high", "nodes": 412,
+        "variants": 2, "first_at": "2025-12-31T12:00:00Z",
+    });
+    let groups: Vec<views::Group> = view(&json!([group]));
+    check("drift_groups", &render::groups(&groups, &context(None)));
+    let variants: Vec<views::Variant> = view(&json!([
+        { "variant": "aa".repeat(32), "expected": { "mode": "0644" }, "actual": { "mode": "0666", "uid": "7" },
+          "nodes": ["gpu-01", "gpu-02"], "node_count": 411 },
+        { "variant": "bb".repeat(32), "expected": { "mode": "0644" }, "actual": null,
+          "nodes": ["gpu-03"], "node_count": 1 },
+    ]));
+    check("drift_variants", &render::variants(&groups[0], &variants, &context(None)));
+
+    let mut node = json!({
+        "node": "01940000-0000-7000-8000-000000000001", "name": "gpu-01", "verdict": "drift",
+        "reason": "2 differences; 3 places could not be looked at",
+        "report": {
+            "received_at": "2026-01-02T11:58:00Z", "boot_id": "11111111-2222-4333-8444-555555555555",
+            "complete": true,
+            "scan": {
+                "started_unix_ms": 0, "duration_ms": 4_321, "complete": true,
+                "roots": [{ "mount": "/", "entries": 20_000, "complete": true }],
+                "entries_by_class": { "pinned": 20_000 }, "facts_by_kind": { "package": 310, "unit": 90 },
+                "hashed_bytes": 369_000_000, "not_looked_at_count": 3, "difference_count": 2,
+            },
+            "not_looked_at": [
+                { "kind": "file", "key": "/etc/shadow", "observation": { "observation": "denied" } },
+                { "kind": "file", "key": "/mnt", "observation": { "observation": "not_scanned", "detail": "mount hangs" } },
+            ],
+        },
+        "findings": [
+            { "group": "00", "kind": "file", "key": "/etc/motd", "severity": "high",
+              "expected": { "mode": "0644" }, "actual": { "mode": "0666" }, "opened_at": "2026-01-02T09:00:00Z" },
+            { "group": "01", "kind": "file", "key": "/usr/bin/x\u{9b}", "severity": "critical",
+              "expected": null, "actual": { "type": "file", "size": "12" }, "opened_at": "2026-01-02T11:00:00Z" },
+        ],
+    });
+    check("drift_node", &render::node_drift(&view(&node), &context(None)));
+    node["verdict"] = json!("unknown");
+    node["reason"] = json!("no complete scan has arrived");
+    node["report"] = Value::Null;
+    node["findings"] = json!([]);
+    check("drift_node_unknown", &render::node_drift(&view(&node), &context(None)));
+}

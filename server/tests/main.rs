@@ -1,0 +1,5 @@
+//! The server from outside: its interfaces on a real PostgreSQL, its command line as people read it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cli;
+mod people;

@@ -1,0 +1,173 @@
+//! Nodes from the rack plan to a deployment.
+
+use std::time::{Duration, Instant};
+
+use axum::http::{Method, StatusCode};
+use lifecycle::Observed;
+use protocol::latest::Inventory;
+use serde_json::json;
+use store::NewEvent;
+
+use super::Server;
+
+const MAC: &str = "52:54:00:aa:00:01";
+
+#[tokio::test]
+async fn a_node_is_added_found_renamed_and_forgotten() {
+    let server = Server::start().await;
+    let node = server.node("n1", "52-54-00-AA-00-01").await;
+    for reference in ["n1", MAC, "5254.00aa.0001", &node.to_string(), "52:54:00:AA:00:01"] {
+        let answer = server.get(&format!("/api/v1/nodes/{reference}")).await;
+        assert_eq!(answer.body["id"], json!(node), "{reference}: {answer:?}");
+        assert_eq!(answer.body["macs"], json!([MAC]));
+        assert_eq!(answer.body["state"], "listed");
+        assert_eq!(answer.body["drift"], "unknown");
+    }
+    let rename = |name: &str| json!({ "name": name });
+    let path = "/api/v1/nodes/n1";
+    let admin = Some(server.admin.as_str());
+    let bad = server.ask(Method::PATCH, path, admin, Some(&rename("Bad_Name"))).await;
+    assert_eq!(bad.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let renamed = server.ask(Method::PATCH, path, admin, Some(&rename("n2"))).await;
+    assert_eq!(renamed.body["name"], "n2");
+    let events = server.get("/api/v1/nodes/n2/events").await;
+    let kinds: Vec<_> = events.body.as_array().unwrap().iter().map(|e| e["kind"].clone()).collect();
+    assert_eq!(kinds, ["node_added", "node_renamed"]);
+
+    let gone = server.ask(Method::DELETE, "/api/v1/nodes/n2", admin, None).await;
+    assert_eq!(gone.status, StatusCode::NO_CONTENT);
+    assert_eq!(server.get("/api/v1/nodes").await.body, json!([]));
+}
+
+#[tokio::test]
+async fn a_name_or_mac_belongs_to_one_node() {
+    let server = Server::start().await;
+    server.node("n1", MAC).await;
+    for (name, mac, status, words) in [
+        ("n1", "52:54:00:aa:00:02", StatusCode::CONFLICT, "n1"),
+        ("n2", MAC, StatusCode::CONFLICT, MAC),
+        ("n2", "52:54:00:aa:00", StatusCode::UNPROCESSABLE_ENTITY, "mac"),
+        ("n2", "ff:ff:ff:ff:ff:ff", StatusCode::UNPROCESSABLE_ENTITY, "mac"),
+        ("-n2", "52:54:00:aa:00:02", StatusCode::UNPROCESSABLE_ENTITY, "name"),
+    ] {
+        let answer = server.post("/api/v1/nodes", json!({ "name": name, "mac": mac })).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(answer.error().contains(words), "{answer:?}");
+    }
+    assert_eq!(server.get("/api/v1/nodes").await.body.as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn approval_names_the_node_and_asks_for_a_deployment() {
+    let server = Server::start().await;
+    let node = server.node("n1", MAC).await;
+    server.node("taken", "52:54:00:aa:00:02").await;
+    let (_, foreign) = server
+        .app
+        .store
+        .node_set_inventory(node, &Inventory::default(), &[])
+        .await
+        .unwrap();
+    assert!(foreign.is_empty());
+    let approve = async |name: &str, image: &str| {
+        let body = json!({ "name": name, "image": image, "disk": { "serial": "S1" } });
+        server.post(&format!("/api/v1/nodes/{MAC}/approve"), body).await
+    };
+    let name = async || server.get(&format!("/api/v1/nodes/{node}")).await.body["name"].clone();
+
+    let answer = approve("gpu-01", "debian-12-lab").await;
+    assert_eq!((answer.status, answer.error()), (StatusCode::NOT_FOUND, "no image debian-12-lab"));
+    server.image("os", "debian-12-lab", "20260101T000000Z").await;
+    let answer = approve("gpu-01", "debian-12-lab").await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert!(answer.error().contains("no agent layer"), "{answer:?}");
+    server.image("agent", "plumbline-agent", "20260101T000000Z").await;
+    let answer = approve("gpu-01", "plumbline-agent").await;
+    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let answer = approve("taken", "debian-12-lab").await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    let answer = approve("Not A Name", "debian-12-lab").await;
+    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(name().await, "n1", "nothing above named it");
+
+    let answer = approve("gpu-01", "debian-12-lab").await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    assert_eq!(answer.body["state"], "waiting");
+    assert_eq!(answer.body["requested_by"], "admin");
+    assert_eq!(answer.body["disk_rule"]["serial"], "S1");
+    assert_eq!(name().await, "gpu-01");
+    let shown = server.get(&format!("/api/v1/deployments/{}", answer.body["id"].as_str().unwrap())).await;
+    assert_eq!(shown.body["id"], answer.body["id"]);
+    let listed = server.get("/api/v1/nodes/gpu-01/deployments").await;
+    assert_eq!(listed.body.as_array().unwrap().len(), 1);
+
+    let again = approve("gpu-02", "debian-12-lab").await;
+    assert_eq!(again.status, StatusCode::CONFLICT);
+    assert!(again.error().contains("under way"), "{again:?}");
+    assert_eq!(name().await, "gpu-01");
+}
+
+#[tokio::test]
+async fn a_quarantined_node_waits_for_its_release() {
+    let server = Server::start().await;
+    let node = server.node("n1", MAC).await;
+    server.image("os", "debian-12-lab", "20260101T000000Z").await;
+    server.image("agent", "plumbline-agent", "20260101T000000Z").await;
+    let release = async || server.ask(Method::POST, "/api/v1/nodes/n1/release", Some(&server.admin), None).await;
+    assert_eq!(release().await.status, StatusCode::CONFLICT);
+    let misused = Observed::TokenMisused {
+        reason: "claimed twice".to_owned(),
+    };
+    server.app.store.node_step(node, &misused).await.unwrap();
+    let deploy = json!({ "image": "debian-12-lab" });
+    let refused = server.post("/api/v1/nodes/n1/deployments", deploy.clone()).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.error().contains("release it first"), "{refused:?}");
+    let kept = server.ask(Method::DELETE, "/api/v1/nodes/n1", Some(&server.admin), None).await;
+    assert_eq!(kept.status, StatusCode::CONFLICT);
+    assert_eq!(release().await.body["state"], "waiting_approval");
+    let deployed = server.post("/api/v1/nodes/n1/deployments", deploy).await;
+    assert_eq!(deployed.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn news_ends_the_wait_for_events() {
+    let server = Server::start().await;
+    let node = server.node("n1", MAC).await;
+    let last = server.get("/api/v1/nodes/n1/events").await.body[0]["id"].as_i64().unwrap();
+    let started = Instant::now();
+    let none = server.get(&format!("/api/v1/nodes/n1/events?after={last}")).await;
+    assert_eq!(none.body, json!([]), "no wait was asked for");
+    let path = format!("/api/v1/nodes/n1/events?after={last}&wait_secs=20");
+    let news = async {
+        let event = NewEvent {
+            node_id: Some(node),
+            mac: None,
+            kind: "dhcp_offer",
+            detail: "10.0.0.9",
+        };
+        server.app.store.event_add(event).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(server.get(&path), news);
+    assert_eq!(answer.body[0]["kind"], "dhcp_offer");
+    assert_eq!(answer.body.as_array().unwrap().len(), 1);
+    assert!(started.elapsed() < Duration::from_secs(15), "the wait ended with the news");
+}
+
+#[tokio::test]
+async fn an_image_in_use_stays() {
+    let server = Server::start().await;
+    server.installed_node("n1", MAC).await;
+    server.image("os", "unused", "20260101T000000Z").await;
+    let remove = async |image: &str| {
+        let path = format!("/api/v1/images/{image}");
+        server.ask(Method::DELETE, &path, Some(&server.admin), None).await
+    };
+    let used = remove("debian-12-lab@20260101T000000Z").await;
+    assert_eq!(used.status, StatusCode::CONFLICT);
+    assert!(used.error().contains("used"), "{used:?}");
+    assert_eq!(remove("unused").await.status, StatusCode::NO_CONTENT);
+    assert_eq!(server.get("/api/v1/images/unused").await.status, StatusCode::NOT_FOUND);
+    let gone = server.ask(Method::POST, "/api/v1/images/debian-12-lab/verify", Some(&server.admin), None).await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND, "registered, but its data are not there");
+}

@@ -1,0 +1,194 @@
+//! A people's interface without a socket, and one with.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use manifest::Digest;
+use plumbline::app::App;
+use plumbline::app::auth::{self, Role, SignInGuard};
+use plumbline::config::Config;
+use protocol::latest::{Baseline, DriftReport, Outcome, ReportKind, ScanSummary};
+use protocol::{DeploymentId, NodeId};
+use serde_json::{Value, json};
+use store::{NewImage, Store};
+use testkit::TestDatabase;
+use tower::ServiceExt as _;
+
+/// The password of every user in these tests.
+pub const PASSWORD: &str = "correct horse battery";
+
+/// A server with the users `admin` and `viewer`.
+pub struct Server {
+    pub app: App,
+    pub router: Router,
+    pub admin: String,
+    pub viewer: String,
+    _database: TestDatabase,
+    _data: tempfile::TempDir,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+impl Answer {
+    /// The reason in an error's body.
+    pub fn error(&self) -> &str {
+        self.body["error"].as_str().unwrap_or_else(|| panic!("no reason in {self:?}"))
+    }
+}
+
+impl Server {
+    pub async fn start() -> Self {
+        let database = TestDatabase::create().await;
+        let data = tempfile::tempdir().unwrap();
+        let text = format!("data_dir = {:?}", data.path());
+        let config = Config::parse(&text, Path::new("test.toml")).unwrap();
+        let store = Store::new(database.pool.clone());
+        let app = App::open(Arc::new(config), store).unwrap();
+        let guard = SignInGuard::default();
+        for (name, role) in [("admin", Role::Admin), ("viewer", Role::Viewer)] {
+            auth::user_add(&app.store, &guard, name, PASSWORD, role).await.unwrap();
+        }
+        let router = plumbline::http::people::router(app.clone());
+        let mut server = Self {
+            app,
+            router,
+            admin: String::new(),
+            viewer: String::new(),
+            _database: database,
+            _data: data,
+        };
+        server.admin = server.sign_in("admin").await;
+        server.viewer = server.sign_in("viewer").await;
+        server
+    }
+
+    pub async fn sign_in(&self, name: &str) -> String {
+        let body = json!({ "name": name, "password": PASSWORD });
+        let answer = self.ask(Method::POST, "/api/v1/session", None, Some(&body)).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        answer.body["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Asks with a token.
+    pub async fn ask(&self, method: Method, path: &str, token: Option<&str>, body: Option<&Value>) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = match body {
+            None => request.body(Body::empty()),
+            Some(body) => request
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Body::from(body.to_string())),
+        };
+        self.request(request.unwrap()).await
+    }
+
+    /// Asks anything.
+    pub async fn request(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("no JSON: {bytes:?}"))
+        };
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        }
+    }
+
+    /// Reads as the viewer.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, Some(&self.viewer), None).await
+    }
+
+    /// Changes as the admin.
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.ask(Method::POST, path, Some(&self.admin), Some(&body)).await
+    }
+
+    /// Registers an image of this kind, with nothing in the image store.
+    pub async fn image(&self, kind: &str, name: &str, version: &str) -> Digest {
+        let digest = Digest::of(format!("{kind} {name} {version}").as_bytes());
+        let image = NewImage {
+            digest,
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            version: version.to_owned(),
+            description: None,
+            architecture: "amd64".to_owned(),
+            files: 3,
+            content_bytes: 1_000,
+            stored_bytes: 500,
+            files_by_class: [("pinned".to_owned(), 3)].into(),
+        };
+        self.app.store.image_register(&image).await.unwrap();
+        digest
+    }
+
+    /// A node of the rack plan.
+    pub async fn node(&self, name: &str, mac: &str) -> NodeId {
+        let answer = self.post("/api/v1/nodes", json!({ "name": name, "mac": mac })).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        answer.body["id"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// A node that was installed, and the baseline it should be.
+    pub async fn installed_node(&self, name: &str, mac: &str) -> (NodeId, Baseline) {
+        self.image("os", "debian-12-lab", "20260101T000000Z").await;
+        self.image("agent", "plumbline-agent", "20260101T000000Z").await;
+        let node = self.node(name, mac).await;
+        let path = format!("/api/v1/nodes/{node}/deployments");
+        let answer = self.post(&path, json!({ "image": "debian-12-lab" })).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        let deployment: DeploymentId = answer.body["id"].as_str().unwrap().parse().unwrap();
+        let store = &self.app.store;
+        let token = store.token_issue(node, Some((deployment, 1)), mac, "10.0.0.9").await.unwrap();
+        assert!(store.deployment_start(deployment, token).await.unwrap());
+        let overlay = format!("overlay of {name}");
+        store
+            .deployment_set_overlay(deployment, Digest::of(overlay.as_bytes()), &overlay, &[])
+            .await
+            .unwrap();
+        let outcome = Outcome::Installed {
+            files: 3,
+            bytes: 1_000,
+            requests: 1,
+            duration_secs: 10,
+        };
+        store.deployment_finish(deployment, &outcome).await.unwrap();
+        let baseline = store.baseline_find(node).await.unwrap().unwrap();
+        (node, baseline)
+    }
+}
+
+/// A full report of a complete scan with these differences.
+pub fn report(baseline: &Baseline, sequence: u64, differences: Vec<drift::Difference>) -> DriftReport {
+    DriftReport {
+        boot_id: uuid::Uuid::nil(),
+        sequence,
+        baseline: baseline.digest,
+        state: drift::state_digest(&differences),
+        scan: ScanSummary {
+            complete: true,
+            difference_count: u64::try_from(differences.len()).unwrap(),
+            ..ScanSummary::default()
+        },
+        not_looked_at: Vec::new(),
+        kind: ReportKind::Full { differences },
+    }
+}
