@@ -275,7 +275,9 @@ mod tests {
 
     fn kept(store: &ManifestStore, kind: ManifestKind, count: usize) -> Digest {
         let manifest = Manifest::new(Header::new(kind, "x", "1"), entries(count)).unwrap();
-        store.put(&manifest.digest().unwrap(), &manifest.encode().unwrap()).unwrap();
+        store
+            .put(&manifest.digest().unwrap(), &manifest.encode().unwrap())
+            .unwrap();
         manifest.digest().unwrap()
     }
 
@@ -310,7 +312,11 @@ mod tests {
         let manifest = Manifest::new(Header::new(ManifestKind::Os, "x", "1"), entries(2)).unwrap();
         let text = String::from_utf8(manifest.encode().unwrap()).unwrap();
         let overlay = kept(&store, ManifestKind::Overlay, 0);
-        for bad in [text.replace("\"uid\":0,\"gid\":0", "\"gid\":0,\"uid\":0"), text.trim_end().to_owned(), String::new()] {
+        for bad in [
+            text.replace("\"uid\":0,\"gid\":0", "\"gid\":0,\"uid\":0"),
+            text.trim_end().to_owned(),
+            String::new(),
+        ] {
             let digest = Digest::of(bad.as_bytes());
             store.put(&digest, bad.as_bytes()).unwrap();
             let baseline = Baseline::new(NodeId::new(), digest, overlay, overlay);

@@ -61,7 +61,8 @@ impl NodeState {
         let mut unknown = facts.unknown;
         unknown.extend(tree.findings.unknown);
         let not_looked_at_count = tree.findings.unknown_count + unknown.len() as u64;
-        let not_looked_at_count = not_looked_at_count - unknown.iter().filter(|u| u.kind == FindingKind::File).count() as u64;
+        let not_looked_at_count =
+            not_looked_at_count - unknown.iter().filter(|u| u.kind == FindingKind::File).count() as u64;
         if let Some(earlier) = earlier.filter(|earlier| earlier.baseline == baseline) {
             // Where even the list of unknown places is cut off, anything may be one of them.
             let all_listed = not_looked_at_count == unknown.len() as u64;
@@ -161,12 +162,7 @@ fn delta(base: &Acknowledged, differences: &[Difference]) -> ReportKind {
 }
 
 /// Differences found earlier that nobody could look at now.
-fn carried_over(
-    earlier: &[Difference],
-    now: &[Difference],
-    unknown: &[Unknown],
-    all_listed: bool,
-) -> Vec<Difference> {
+fn carried_over(earlier: &[Difference], now: &[Difference], unknown: &[Unknown], all_listed: bool) -> Vec<Difference> {
     if unknown.is_empty() {
         return Vec::new();
     }

@@ -23,9 +23,15 @@ fn unknown(kind: FindingKind, key: &str) -> Unknown {
     }
 }
 
-fn state(files: Vec<Difference>, facts: Vec<Difference>, unknowns: Vec<Unknown>, earlier: Option<&Acknowledged>) -> NodeState {
-    let (file_unknowns, fact_unknowns): (Vec<_>, Vec<_>) =
-        unknowns.into_iter().partition(|unknown| unknown.kind == FindingKind::File);
+fn state(
+    files: Vec<Difference>,
+    facts: Vec<Difference>,
+    unknowns: Vec<Unknown>,
+    earlier: Option<&Acknowledged>,
+) -> NodeState {
+    let (file_unknowns, fact_unknowns): (Vec<_>, Vec<_>) = unknowns
+        .into_iter()
+        .partition(|unknown| unknown.kind == FindingKind::File);
     let tree = TreeScan {
         findings: TreeFindings {
             difference_count: files.len() as u64,
@@ -46,7 +52,14 @@ fn state(files: Vec<Difference>, facts: Vec<Difference>, unknowns: Vec<Unknown>,
         started_unix_ms: 1,
         duration_ms: 2,
     };
-    NodeState::assemble(Digest::of(b"baseline"), tree, facts, &Ownership::default(), time, earlier)
+    NodeState::assemble(
+        Digest::of(b"baseline"),
+        tree,
+        facts,
+        &Ownership::default(),
+        time,
+        earlier,
+    )
 }
 
 fn keys(differences: &[Difference]) -> Vec<&str> {
@@ -59,15 +72,28 @@ fn applied(held: &[Difference], report: &DriftReport) -> Vec<Difference> {
         ReportKind::Full { differences } => differences.clone(),
         ReportKind::Delta { base, set, cleared } => {
             assert_eq!(*base, state_digest(held));
-            let replaced: BTreeSet<Digest> = set.iter().map(Difference::group).chain(cleared.iter().copied()).collect();
-            held.iter().filter(|d| !replaced.contains(&d.group())).chain(set).cloned().collect()
+            let replaced: BTreeSet<Digest> = set
+                .iter()
+                .map(Difference::group)
+                .chain(cleared.iter().copied())
+                .collect();
+            held.iter()
+                .filter(|d| !replaced.contains(&d.group()))
+                .chain(set)
+                .cloned()
+                .collect()
         }
     }
 }
 
 #[test]
 fn a_delta_leads_from_the_acknowledged_state_to_the_new_one() {
-    let first = state(vec![file("/a", "1"), file("/b", "1"), file("/c", "1")], Vec::new(), Vec::new(), None);
+    let first = state(
+        vec![file("/a", "1"), file("/b", "1"), file("/c", "1")],
+        Vec::new(),
+        Vec::new(),
+        None,
+    );
     let full = first.report(Uuid::nil(), 1, None);
     let held = applied(&[], &full);
     assert_eq!(held, first.differences);
@@ -78,14 +104,18 @@ fn a_delta_leads_from_the_acknowledged_state_to_the_new_one() {
         None,
     );
     let report = second.report(Uuid::nil(), 2, Some(&first.acknowledged()));
-    let ReportKind::Delta { set, cleared, .. } = &report.kind else { panic!("{report:?}") };
+    let ReportKind::Delta { set, cleared, .. } = &report.kind else {
+        panic!("{report:?}")
+    };
     assert_eq!(keys(set), ["/b", "/d", "ssh.service"]);
     assert_eq!(cleared.len(), 1);
     let held = applied(&held, &report);
     assert_eq!(state_digest(&held), report.state);
     // Nothing changed: an empty delta, which still tells when the node was looked at.
     let report = second.report(Uuid::nil(), 3, Some(&second.acknowledged()));
-    let ReportKind::Delta { set, cleared, .. } = &report.kind else { panic!("{report:?}") };
+    let ReportKind::Delta { set, cleared, .. } = &report.kind else {
+        panic!("{report:?}")
+    };
     assert!(set.is_empty() && cleared.is_empty());
 }
 
@@ -103,7 +133,12 @@ fn another_baseline_needs_a_full_report() {
 #[test]
 fn what_nobody_could_look_at_stays_as_it_was() {
     let earlier = state(
-        vec![file("/etc/x", "1"), file("/etc/y/z", "1"), file("/etc-z", "1"), file("/opt/a", "1")],
+        vec![
+            file("/etc/x", "1"),
+            file("/etc/y/z", "1"),
+            file("/etc-z", "1"),
+            file("/opt/a", "1"),
+        ],
         vec![
             difference(FindingKind::Unit, "ssh.service", "masked"),
             difference(FindingKind::SysctlRunning, "k.a", "1"),
@@ -129,13 +164,20 @@ fn what_nobody_could_look_at_stays_as_it_was() {
         baseline: Digest::of(b"other"),
         ..earlier
     };
-    let now = state(Vec::new(), Vec::new(), vec![unknown(FindingKind::File, "/")], Some(&other));
+    let now = state(
+        Vec::new(),
+        Vec::new(),
+        vec![unknown(FindingKind::File, "/")],
+        Some(&other),
+    );
     assert_eq!(keys(&now.differences), [""; 0], "another baseline, other expectations");
 }
 
 #[test]
 fn limits_cut_files_off_before_facts_and_everything_stays_counted() {
-    let files = (0..limits::DIFFERENCES_MAX + 10).map(|at| file(&format!("/{at:06}"), "1")).collect();
+    let files = (0..limits::DIFFERENCES_MAX + 10)
+        .map(|at| file(&format!("/{at:06}"), "1"))
+        .collect();
     let facts = vec![difference(FindingKind::Unit, "ssh.service", "masked")];
     let mut now = state(files, facts, Vec::new(), None);
     assert_eq!(now.differences.len(), limits::DIFFERENCES_MAX);

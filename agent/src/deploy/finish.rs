@@ -21,7 +21,9 @@ pub fn settle(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
     // mke2fs makes it; with an image that neither lists nor allows it, a clean node would show it as added. e2fsck makes
     // it again when it needs it.
     let lost_and_found = TreePath::root().join(b"lost+found")?;
-    let is_allowed = layers.first().is_some_and(|image| image.header.classes.allows_unlisted(&lost_and_found));
+    let is_allowed = layers
+        .first()
+        .is_some_and(|image| image.header.classes.allows_unlisted(&lost_and_found));
     if !merged.contains_key(&lost_and_found) && !is_allowed {
         tree.remove_folder(&lost_and_found)?;
     }

@@ -145,10 +145,14 @@ enum Trouble {
 
 impl From<ManifestError> for Trouble {
     fn from(error: ManifestError) -> Self {
+        let problem = match error {
+            ManifestError::Pack { problem, .. } => problem,
+            other => other.to_string(),
+        };
         // Completed by the caller, which knows the pack and the place in it.
         Self::Damage {
             from: usize::MAX,
-            problem: error.to_string(),
+            problem,
             path: String::new(),
         }
     }

@@ -13,7 +13,10 @@ pub fn parse_users(text: &str) -> Result<Vec<User>, String> {
         let (&[name, _, uid, gid, _, home, shell], true) = (fields.as_slice(), !line.is_empty()) else {
             return Err(format!("/etc/passwd line {}: expected seven fields", at + 1));
         };
-        let number = |text: &str| text.parse().map_err(|_| format!("/etc/passwd line {}: expected a number", at + 1));
+        let number = |text: &str| {
+            text.parse()
+                .map_err(|_| format!("/etc/passwd line {}: expected a number", at + 1))
+        };
         Ok(User {
             name: name.to_owned(),
             uid: number(uid)?,
@@ -38,7 +41,11 @@ pub fn parse_groups(text: &str) -> Result<Vec<Group>, String> {
         let gid = gid
             .parse()
             .map_err(|_| format!("/etc/group line {}: expected a number", at + 1))?;
-        let mut members: Vec<_> = members.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let mut members: Vec<_> = members
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
         members.sort();
         Ok(Group {
             name: name.to_owned(),
@@ -56,9 +63,20 @@ mod tests {
     #[test]
     fn accounts_are_read_or_refused_with_their_line() {
         let users = parse_users("root:x:0:0:root:/root:/bin/bash\nevil:x:0:0::/:\n").unwrap();
-        assert_eq!((users[1].name.as_str(), users[1].uid, users[1].shell.as_str()), ("evil", 0, ""));
-        assert!(parse_users("root:x:0:0:root:/root:/bin/sh\n\n").unwrap_err().contains("line 2"));
-        assert!(parse_users("root:x:-1:0:root:/root:/bin/sh\n").unwrap_err().contains("number"));
+        assert_eq!(
+            (users[1].name.as_str(), users[1].uid, users[1].shell.as_str()),
+            ("evil", 0, "")
+        );
+        assert!(
+            parse_users("root:x:0:0:root:/root:/bin/sh\n\n")
+                .unwrap_err()
+                .contains("line 2")
+        );
+        assert!(
+            parse_users("root:x:-1:0:root:/root:/bin/sh\n")
+                .unwrap_err()
+                .contains("number")
+        );
         let groups = parse_groups("sudo:x:27:zoe,adam\nroot:x:0:\n").unwrap();
         assert_eq!(groups[0].members, ["adam", "zoe"]);
         assert!(parse_groups("+:::\nx:y").is_err());

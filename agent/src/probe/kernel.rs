@@ -9,7 +9,8 @@ use super::{read_text, read_text_or_absent, under};
 
 /// Names of the loaded modules, `_` for `-`.
 pub fn parse_modules(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.lines().filter_map(|line| Some(line.split_whitespace().next()?.replace('-', "_")))
+    text.lines()
+        .filter_map(|line| Some(line.split_whitespace().next()?.replace('-', "_")))
 }
 
 /// Names of the built-in modules, `_` for `-`.
@@ -32,11 +33,19 @@ pub(super) fn read_modules(
     // An image without modules has no list.
     let builtin = under(base, &format!("/lib/modules/{}/modules.builtin", release.trim()));
     if let Some(text) = read_text_or_absent(&builtin)? {
-        modules.extend(parse_builtin(&text).filter(is_named).map(|name| (name, ModuleState::BuiltIn)));
+        modules.extend(
+            parse_builtin(&text)
+                .filter(is_named)
+                .map(|name| (name, ModuleState::BuiltIn)),
+        );
     }
     // A kernel without loadable modules has no such file.
     if let Some(text) = read_text_or_absent(&under(base, "/proc/modules"))? {
-        modules.extend(parse_modules(&text).filter(is_named).map(|name| (name, ModuleState::Loaded)));
+        modules.extend(
+            parse_modules(&text)
+                .filter(is_named)
+                .map(|name| (name, ModuleState::Loaded)),
+        );
     }
     Ok(modules)
 }
@@ -54,8 +63,14 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         write("/proc/sys/kernel/osrelease", "6.1.0\n");
-        write("/proc/modules", "nvme_core 1 2 nvme, Live 0x0\nrds 1 0 - Live 0x0\nxfs 1 0 - Live 0x0\n");
-        write("/lib/modules/6.1.0/modules.builtin", "kernel/fs/ext4/ext4.ko\nkernel/x/virtio-net.ko\n");
+        write(
+            "/proc/modules",
+            "nvme_core 1 2 nvme, Live 0x0\nrds 1 0 - Live 0x0\nxfs 1 0 - Live 0x0\n",
+        );
+        write(
+            "/lib/modules/6.1.0/modules.builtin",
+            "kernel/fs/ext4/ext4.ko\nkernel/x/virtio-net.ko\n",
+        );
         let expected = ExpectedFacts {
             modules_required: ["ext4", "nvme_core", "virtio_net"].map(str::to_owned).into(),
             modules_forbidden: ["rds", "tipc"].map(str::to_owned).into(),
@@ -65,8 +80,13 @@ mod tests {
         let (loaded, built_in) = (ModuleState::Loaded, ModuleState::BuiltIn);
         assert_eq!(
             modules.into_iter().collect::<Vec<_>>(),
-            [("ext4", built_in), ("nvme_core", loaded), ("rds", loaded), ("virtio_net", built_in)]
-                .map(|(name, state)| (name.to_owned(), state))
+            [
+                ("ext4", built_in),
+                ("nvme_core", loaded),
+                ("rds", loaded),
+                ("virtio_net", built_in)
+            ]
+            .map(|(name, state)| (name.to_owned(), state))
         );
     }
 }

@@ -48,7 +48,9 @@ pub fn keep_package_lists(base: &Path, kept: &Path) -> std::io::Result<()> {
 /// The files of the packages that these differences name: as they were kept, and as dpkg lists them now.
 #[must_use]
 pub fn ownership_of(differences: &[Difference], base: &Path, kept: &Path) -> Ownership {
-    let of_packages = differences.iter().filter(|difference| difference.kind == FindingKind::Package);
+    let of_packages = differences
+        .iter()
+        .filter(|difference| difference.kind == FindingKind::Package);
     let mut stems = BTreeSet::new();
     for difference in of_packages {
         // A list is named by the package, with its architecture where several may be installed side by side.
@@ -114,8 +116,14 @@ mod tests {
             removed(FindingKind::Package, "nginx:amd64"),
         ];
         let folded = fold_findings(found.clone(), &ownership_of(&found, base.path(), &kept));
-        assert_eq!(folded.iter().map(|d| d.key.as_str()).collect::<Vec<_>>(), ["/usr/lib/libc.so", "nginx:amd64"]);
-        let without = fold_findings(found.clone(), &ownership_of(&found, base.path(), &base.path().join("none")));
+        assert_eq!(
+            folded.iter().map(|d| d.key.as_str()).collect::<Vec<_>>(),
+            ["/usr/lib/libc.so", "nginx:amd64"]
+        );
+        let without = fold_findings(
+            found.clone(),
+            &ownership_of(&found, base.path(), &base.path().join("none")),
+        );
         assert_eq!(without, found);
     }
 }

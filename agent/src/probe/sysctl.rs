@@ -12,7 +12,12 @@ use rustix::io::Errno;
 use super::{read_text_or_absent, under};
 
 /// Folders of sysctl.d(5), strongest first: a file masks one of the same name in a later folder.
-const FOLDERS: [&str; 4] = ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d"];
+const FOLDERS: [&str; 4] = [
+    "/etc/sysctl.d",
+    "/run/sysctl.d",
+    "/usr/local/lib/sysctl.d",
+    "/usr/lib/sysctl.d",
+];
 /// Most files taken from one folder.
 const FILES_MAX: usize = 10_000;
 
@@ -26,7 +31,10 @@ pub(super) fn read_running<'a>(
 
 fn read_key(base: &Path, key: &str) -> Result<Option<String>, Observation> {
     let path = canonical(key);
-    if path.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+    if path
+        .split('/')
+        .any(|part| part.is_empty() || part == "." || part == "..")
+    {
         return Err(Observation::Error {
             detail: format!("{key}: no sysctl key"),
         });
@@ -125,7 +133,8 @@ pub fn persisted_values<'text, 'key>(
     for text in texts {
         assignments.add(text);
     }
-    keys.filter_map(|key| Some((key.clone(), assignments.get(key)?.to_owned()))).collect()
+    keys.filter_map(|key| Some((key.clone(), assignments.get(key)?.to_owned())))
+        .collect()
 }
 
 /// Reads the files of sysctl.d(5). A folder that cannot be read makes the answer unknown; a missing one is empty.
@@ -144,7 +153,10 @@ pub(super) fn read_persisted<'a>(
         for entry in listing.take(FILES_MAX) {
             let entry = entry.map_err(|error| failed(&folder, &error))?;
             let name = entry.file_name();
-            if Path::new(&name).extension().is_some_and(|extension| extension == "conf") {
+            if Path::new(&name)
+                .extension()
+                .is_some_and(|extension| extension == "conf")
+            {
                 files.entry(name).or_insert_with(|| entry.path());
             }
         }
@@ -188,15 +200,32 @@ mod tests {
             net.ipv4.conf.enp3s0/200.x = 5\nnonsense\nnet.ipv4.conf.*.rp_filter = 2\n-net.ipv4.conf.all.rp_filter\n\
             net.ipv4.conf.lo.rp_filter = 0\n";
         let names = [
-            "kernel.a", "kernel.b", "kernel.c", "kernel.empty", "net.ipv4.conf.enp3s0/200.x", "net.ipv4.conf.all.rp_filter",
-            "net.ipv4.conf.eth0.rp_filter", "net.ipv4.conf.lo.rp_filter", "kernel.other",
+            "kernel.a",
+            "kernel.b",
+            "kernel.c",
+            "kernel.empty",
+            "net.ipv4.conf.enp3s0/200.x",
+            "net.ipv4.conf.all.rp_filter",
+            "net.ipv4.conf.eth0.rp_filter",
+            "net.ipv4.conf.lo.rp_filter",
+            "kernel.other",
         ];
         let keys = keys(&names);
         let values = persisted_values([text], keys.iter());
         let found: Vec<_> = names.iter().map(|name| values.get(*name).map(String::as_str)).collect();
         assert_eq!(
             found,
-            [Some("1"), Some("2"), Some("3"), Some(""), Some("5"), None, Some("2"), Some("0"), None]
+            [
+                Some("1"),
+                Some("2"),
+                Some("3"),
+                Some(""),
+                Some("5"),
+                None,
+                Some("2"),
+                Some("0"),
+                None
+            ]
         );
     }
 
@@ -232,7 +261,10 @@ mod tests {
             std::fs::remove_file(&link).unwrap();
         }
         std::fs::create_dir(under(base.path(), "/etc/sysctl.d/99-folder.conf")).unwrap();
-        assert!(read_persisted(base.path(), keys.iter()).is_err(), "what cannot be read is unknown");
+        assert!(
+            read_persisted(base.path(), keys.iter()).is_err(),
+            "what cannot be read is unknown"
+        );
     }
 
     #[test]
@@ -242,7 +274,14 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("x"), "1\t2\n").unwrap();
         std::fs::write(under(base.path(), "/proc/sys/empty"), "\n").unwrap();
-        let keys = keys(&["net.ipv4.conf.enp3s0/200.x", "empty", "missing", "net.ipv4", "../../etc/passwd", "a..b"]);
+        let keys = keys(&[
+            "net.ipv4.conf.enp3s0/200.x",
+            "empty",
+            "missing",
+            "net.ipv4",
+            "../../etc/passwd",
+            "a..b",
+        ]);
         let mut values = read_running(base.path(), keys.iter()).into_values();
         let (up, twice, empty, missing, folder, value) = (
             values.next().unwrap(),

@@ -54,9 +54,15 @@ async fn output(program: &str, arguments: &[&str], timeout: Duration) -> Result<
     };
     let answer = async {
         let mut bytes = Vec::new();
-        stdout.take(LISTING_BYTES_MAX + 1).read_to_end(&mut bytes).await.map_err(failed)?;
+        stdout
+            .take(LISTING_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .await
+            .map_err(failed)?;
         if bytes.len() as u64 > LISTING_BYTES_MAX {
-            return Err(error(format!("{program}: more than {LISTING_BYTES_MAX} bytes of output")));
+            return Err(error(format!(
+                "{program}: more than {LISTING_BYTES_MAX} bytes of output"
+            )));
         }
         let status = child.wait().await.map_err(failed)?;
         if !status.success() {
@@ -64,7 +70,9 @@ async fn output(program: &str, arguments: &[&str], timeout: Duration) -> Result<
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    tokio::time::timeout(timeout, answer).await.unwrap_or(Err(Observation::TimedOut))
+    tokio::time::timeout(timeout, answer)
+        .await
+        .unwrap_or(Err(Observation::TimedOut))
 }
 
 fn error(detail: String) -> Observation {
@@ -89,8 +97,14 @@ mod tests {
     async fn no_answer_is_an_observation() {
         let short = Duration::from_millis(50);
         assert_eq!(output("sleep", &["100"], short).await, Err(Observation::TimedOut));
-        assert!(matches!(output("false", &[], TIMEOUT).await, Err(Observation::Error { .. })));
-        assert!(matches!(output("/no/such/program", &[], TIMEOUT).await, Err(Observation::Error { .. })));
+        assert!(matches!(
+            output("false", &[], TIMEOUT).await,
+            Err(Observation::Error { .. })
+        ));
+        assert!(matches!(
+            output("/no/such/program", &[], TIMEOUT).await,
+            Err(Observation::Error { .. })
+        ));
         assert_eq!(output("echo", &["x"], TIMEOUT).await, Ok("x\n".to_owned()));
     }
 }

@@ -78,7 +78,9 @@ impl DigestCache {
             }
         };
         let mut cache = Self {
-            old: File::open(&current).ok().map(|file| BufReader::with_capacity(64 << 10, file)),
+            old: File::open(&current)
+                .ok()
+                .map(|file| BufReader::with_capacity(64 << 10, file)),
             next: None,
             new,
             now_unix_secs,
@@ -97,7 +99,11 @@ impl DigestCache {
         let before = self.next.take();
         let Some(old) = &mut self.old else { return };
         match read_record(old) {
-            Some(record) if before.as_ref().is_none_or(|before| in_walk_order(&before.path, &record.path)) => {
+            Some(record)
+                if before
+                    .as_ref()
+                    .is_none_or(|before| in_walk_order(&before.path, &record.path)) =>
+            {
                 self.next = Some(record);
             }
             _ => self.old = None,
@@ -277,7 +283,11 @@ mod tests {
         let record = (good.len() - MAGIC.len()) / 3;
         let mut flipped = good.clone();
         flipped[MAGIC.len() + record + 9] ^= 1;
-        let swapped = [&good[..MAGIC.len()], &good[MAGIC.len() + record..], &good[MAGIC.len()..MAGIC.len() + record]];
+        let swapped = [
+            &good[..MAGIC.len()],
+            &good[MAGIC.len() + record..],
+            &good[MAGIC.len()..MAGIC.len() + record],
+        ];
         for (damaged, read) in [
             (flipped, 2),
             (good[..good.len() - 1].to_vec(), 1),

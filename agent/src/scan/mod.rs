@@ -144,8 +144,12 @@ pub fn scan_tree(expected: &Expected, options: &ScanOptions<'_>) -> TreeScan {
                     }
                     _ => DigestCache::disabled(),
                 };
-                let other_roots: Vec<TreePath> =
-                    expected.roots().iter().map(|other| other.mount.clone()).filter(|other| *other != root.mount).collect();
+                let other_roots: Vec<TreePath> = expected
+                    .roots()
+                    .iter()
+                    .map(|other| other.mount.clone())
+                    .filter(|other| *other != root.mount)
+                    .collect();
                 let mut walk = Walk {
                     root,
                     other_roots: &other_roots,
@@ -195,7 +199,10 @@ fn open_root(base: &Path, root: &Root) -> Result<OwnedFd, Observation> {
         error => failed(error),
     })?;
     let above = rustix::fs::openat(&handle, "..", flags, Mode::empty()).map_err(failed)?;
-    let (inside, outside) = (Stat::of(&handle).map_err(failed)?, Stat::of(above.as_fd()).map_err(failed)?);
+    let (inside, outside) = (
+        Stat::of(&handle).map_err(failed)?,
+        Stat::of(above.as_fd()).map_err(failed)?,
+    );
     if inside.is_on_mount_of(&outside) {
         return Err(not_scanned("nothing is mounted here"));
     }

@@ -38,7 +38,9 @@ impl Stat {
     fn read(folder: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<Self, Errno> {
         let raw = rustix::fs::statx(folder, name, flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
         let nanoseconds = |time: rustix::fs::StatxTimestamp| {
-            time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
+            time.tv_sec
+                .saturating_mul(1_000_000_000)
+                .saturating_add(i64::from(time.tv_nsec))
         };
         let has_mount_id = raw.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         Ok(Self {

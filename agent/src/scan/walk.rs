@@ -79,7 +79,11 @@ impl Walk<'_> {
         };
         let step = comparison.step(&path, sight, self.root);
         let xattrs = self.xattrs_if(step.look.xattrs, handle.as_fd(), OsStr::new("."));
-        comparison.record(&path, &step, &observed(ObservedKind::Other(EntryKind::Directory), &stat, xattrs));
+        comparison.record(
+            &path,
+            &step,
+            &observed(ObservedKind::Other(EntryKind::Directory), &stat, xattrs),
+        );
         self.entries += 1;
         let mut stack: Vec<Frame> = Vec::new();
         stack.extend(self.enter(handle, path, stat, comparison));
@@ -102,7 +106,10 @@ impl Walk<'_> {
                 continue;
             };
             let depth = stack.len();
-            if let Some(frame) = stack.last().and_then(|frame| self.visit(frame, &name, path, depth, comparison)) {
+            if let Some(frame) = stack
+                .last()
+                .and_then(|frame| self.visit(frame, &name, path, depth, comparison))
+            {
                 stack.push(frame);
             }
         }

@@ -80,16 +80,27 @@ mod tests {
         // Announced 3, then grown beyond the buffer; announced 200, then only 100.
         let value = grown(|buffer| {
             let size = sizes.next().unwrap();
-            if buffer.is_empty() { Ok(size) } else if size + 60 > buffer.len() && size < 100 { Err(Errno::RANGE) } else { Ok(size) }
+            if buffer.is_empty() {
+                Ok(size)
+            } else if size + 60 > buffer.len() && size < 100 {
+                Err(Errno::RANGE)
+            } else {
+                Ok(size)
+            }
         });
         assert_eq!(value.unwrap().len(), 100);
-        assert_eq!(grown(|buffer| if buffer.is_empty() { Ok(1) } else { Err(Errno::RANGE) }), Err(Errno::RANGE));
+        assert_eq!(
+            grown(|buffer| if buffer.is_empty() { Ok(1) } else { Err(Errno::RANGE) }),
+            Err(Errno::RANGE)
+        );
         assert_eq!(grown(|_| Err(Errno::TOOBIG)), Err(Errno::TOOBIG));
     }
 
     #[test]
     fn a_list_that_is_too_big_is_unknown_and_not_empty() {
-        let Observation::Error { detail } = unreadable(Errno::TOOBIG) else { panic!() };
+        let Observation::Error { detail } = unreadable(Errno::TOOBIG) else {
+            panic!()
+        };
         assert!(detail.contains("extended attributes"), "{detail}");
         assert_eq!(unreadable(Errno::ACCESS), Observation::Denied);
     }

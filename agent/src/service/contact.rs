@@ -209,7 +209,11 @@ impl Contact {
         // At most twice: once as a delta, once in full.
         for _ in 0..2 {
             let Some(latest) = &self.latest else { return Ok(()) };
-            let base = if self.is_full_wanted { None } else { self.acknowledged.as_ref() };
+            let base = if self.is_full_wanted {
+                None
+            } else {
+                self.acknowledged.as_ref()
+            };
             let sequence = next_sequence(&mut self.sequence, process::uptime());
             let report = latest.report(self.boot_id, sequence, base);
             let reply: ReportReply = self.api.post(paths::REPORTS, &report).await?;
@@ -261,7 +265,11 @@ impl Contact {
         if reply.scan_now {
             self.is_scan_wanted = true;
         }
-        if self.baseline.as_ref().is_none_or(|(held, _)| held.digest != reply.baseline) {
+        if self
+            .baseline
+            .as_ref()
+            .is_none_or(|(held, _)| held.digest != reply.baseline)
+        {
             self.is_baseline_confirmed = false;
             return self.fetch_baseline().await;
         }

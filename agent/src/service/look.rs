@@ -82,7 +82,10 @@ impl Look {
 /// Only when they are not kept yet: while the packages are as they should be, so are the lists.
 fn keep_lists(base: &Path, kept: &Path) {
     let is_older = || -> Option<bool> {
-        let listed = std::fs::metadata(base.join("var/lib/dpkg/status")).ok()?.modified().ok()?;
+        let listed = std::fs::metadata(base.join("var/lib/dpkg/status"))
+            .ok()?
+            .modified()
+            .ok()?;
         Some(std::fs::metadata(kept).ok()?.modified().ok()? < listed)
     };
     if is_older().unwrap_or(true)

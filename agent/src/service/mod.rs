@@ -47,7 +47,11 @@ pub async fn run(config: &Path) -> anyhow::Result<()> {
         next_scan: Instant::now(),
     };
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), server = service.config.server, "started");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        server = service.config.server,
+        "started"
+    );
     tokio::select! {
         result = service.serve() => result,
         _ = terminate.recv() => Ok(()),
@@ -77,7 +81,11 @@ pub async fn scan_once(config: &Path, json: bool) -> anyhow::Result<()> {
     let result = look.run().await;
     let _ = std::fs::remove_dir_all(&scratch);
     let result = result?;
-    let text = if json { print::json(&result)? } else { print::text(&result) };
+    let text = if json {
+        print::json(&result)?
+    } else {
+        print::text(&result)
+    };
     print!("{text}");
     Ok(())
 }
@@ -93,7 +101,9 @@ async fn baseline_at_hand(config: &Config, state: &StateFolder) -> anyhow::Resul
     match fetched.await {
         Ok(found) => Ok(found),
         Err(error) => {
-            let baseline = state.baseline().with_context(|| format!("no baseline is kept, and the server: {error:#}"))?;
+            let baseline = state
+                .baseline()
+                .with_context(|| format!("no baseline is kept, and the server: {error:#}"))?;
             eprintln!("The server did not give a baseline ({error:#}); taking the one kept here.");
             let expected = store.load(&baseline)?;
             Ok((baseline, expected))
@@ -107,7 +117,11 @@ fn api(config: &Config) -> anyhow::Result<Api> {
         certificate: read(&config.identity_folder.join("certificate.pem"))?,
         key: read(&config.identity_folder.join("key.pem"))?,
     };
-    Ok(Api::new(&config.server, &read(&config.ca_certificate)?, Some(&identity))?)
+    Ok(Api::new(
+        &config.server,
+        &read(&config.ca_certificate)?,
+        Some(&identity),
+    )?)
 }
 
 /// The loop between the server and the scans.

@@ -14,11 +14,17 @@ const JITTER: f64 = 0.1;
 /// Pause after the `failures`-th failure in a row (from 1): between 0 and a limit that doubles each time, and never
 /// less than the server asked for.
 pub(super) fn pause_after_failure(failures: u32, retry_after_secs: Option<u64>, chance: f64) -> Duration {
-    let limit = PAUSE_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSE_MAX);
+    let limit = PAUSE_FIRST
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(PAUSE_MAX);
     // Never at once: a refused connection comes back in no time.
     let pause = Duration::from_secs(1) + limit.mul_f64(chance);
     let asked = Duration::from_secs(retry_after_secs.unwrap_or(0)).min(PAUSE_MAX * 6);
-    if pause >= asked { pause } else { asked + limit.mul_f64(chance * JITTER) }
+    if pause >= asked {
+        pause
+    } else {
+        asked + limit.mul_f64(chance * JITTER)
+    }
 }
 
 /// A regular pause, up to a tenth shorter or longer.
@@ -40,11 +46,18 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit_and_obey_the_server() {
         let secs = |failures, asked, chance| pause_after_failure(failures, asked, chance).as_secs();
-        assert_eq!([1, 2, 3, 8, 40].map(|failures| secs(failures, None, 1.0)), [6, 11, 21, 601, 601]);
+        assert_eq!(
+            [1, 2, 3, 8, 40].map(|failures| secs(failures, None, 1.0)),
+            [6, 11, 21, 601, 601]
+        );
         assert_eq!(secs(8, None, 0.0), 1);
         assert_eq!(secs(1, Some(120), 0.0), 120);
         assert!((120..=125).contains(&secs(1, Some(120), 1.0)));
-        assert_eq!(secs(1, Some(u64::MAX), 0.0), 3600, "a server cannot silence an agent for ever");
+        assert_eq!(
+            secs(1, Some(u64::MAX), 0.0),
+            3600,
+            "a server cannot silence an agent for ever"
+        );
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub(super) fn json(state: &NodeState) -> serde_json::Result<String> {
 pub(super) fn text(state: &NodeState) -> String {
     let mut text = String::new();
     for difference in &state.differences {
-        let side = |attributes: &Option<Attributes>| attributes.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+        let side =
+            |attributes: &Option<Attributes>| attributes.as_ref().map_or("nothing".to_owned(), ToString::to_string);
         let _ = writeln!(
             text,
             "{} {}: expected {}, is {}",
@@ -34,7 +35,13 @@ pub(super) fn text(state: &NodeState) -> String {
         );
     }
     for place in &state.not_looked_at {
-        let _ = writeln!(text, "{} {}: could not look ({})", place.kind, place.key, place.observation.name());
+        let _ = writeln!(
+            text,
+            "{} {}: could not look ({})",
+            place.kind,
+            place.key,
+            place.observation.name()
+        );
     }
     let scan = &state.scan;
     let _ = writeln!(
@@ -46,7 +53,11 @@ pub(super) fn text(state: &NodeState) -> String {
         state.baseline.short(),
         scan.difference_count,
         scan.not_looked_at_count,
-        if scan.complete { "" } else { "; the scan is not complete" }
+        if scan.complete {
+            ""
+        } else {
+            "; the scan is not complete"
+        }
     );
     text
 }

@@ -50,7 +50,10 @@ mod tests {
 
     #[test]
     fn memory_is_read_from_the_kernels_words() {
-        assert_eq!(parse_rss_max_bytes("Name:\tx\nVmHWM:\t    6448 kB\nVmRSS:\t 1 kB\n"), 6448 * 1024);
+        assert_eq!(
+            parse_rss_max_bytes("Name:\tx\nVmHWM:\t    6448 kB\nVmRSS:\t 1 kB\n"),
+            6448 * 1024
+        );
         assert_eq!(parse_rss_max_bytes("Name:\tx\n"), 0);
         assert!(rss_max_bytes() > 0);
         assert!(boot_id().is_ok());

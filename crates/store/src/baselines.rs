@@ -44,17 +44,4 @@ impl Store {
         .await?;
         Ok(text)
     }
-
-    /// A node's SSH host public keys, as its deployer reported them.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn ssh_host_key_list(&self, node: NodeId) -> Result<Vec<String>, StoreError> {
-        Ok(sqlx::query_scalar!(
-            "SELECT public_key FROM ssh_host_keys WHERE node_id = $1 ORDER BY 1",
-            node.0
-        )
-        .fetch_all(&self.pool)
-        .await?)
-    }
 }

@@ -28,6 +28,10 @@ pub struct NodeRecord {
     pub state_since: OffsetDateTime,
     /// MACs, lower case.
     pub macs: Vec<String>,
+    /// The address this server's DHCP gave it last.
+    pub address: Option<String>,
+    /// SSH host public keys its deployer made, for known_hosts.
+    pub ssh_host_keys: Vec<String>,
     /// What it is made of.
     pub inventory: Option<Inventory>,
     /// Identity of the operating system, kept over re-images.
@@ -68,6 +72,8 @@ struct NodeRow {
     state_reason: String,
     state_since: OffsetDateTime,
     macs: Vec<String>,
+    address: Option<String>,
+    ssh_host_keys: Vec<String>,
     inventory: Option<serde_json::Value>,
     machine_id: String,
     heartbeat_at: Option<OffsetDateTime>,
@@ -110,6 +116,8 @@ impl TryFrom<NodeRow> for NodeRecord {
             state_reason: row.state_reason,
             state_since: row.state_since,
             macs: row.macs,
+            address: row.address,
+            ssh_host_keys: row.ssh_host_keys,
             inventory: row.inventory.map(|value| json("inventory", value)).transpose()?,
             machine_id: row.machine_id,
             agent,
@@ -277,6 +285,10 @@ impl Store {
             r#"SELECT n.id, n.name, n.state, n.state_reason, n.state_since, n.inventory, n.machine_id,
                  ARRAY(SELECT value FROM node_aliases a WHERE a.node_id = n.id AND a.kind = 'mac' ORDER BY value)
                    AS "macs!",
+                 (SELECT l.address FROM leases l JOIN node_aliases m ON m.kind = 'mac' AND m.value = l.mac
+                   WHERE m.node_id = n.id ORDER BY l.expires_at DESC LIMIT 1) AS address,
+                 ARRAY(SELECT public_key FROM ssh_host_keys k WHERE k.node_id = n.id ORDER BY public_key)
+                   AS "ssh_host_keys!",
                  a.heartbeat_at AS "heartbeat_at?", a.boot_id AS "boot_id?", a.agent_version AS "agent_version?",
                  a.rss_max_bytes AS "rss_max_bytes?", a.clock_skew_ms AS "clock_skew_ms?",
                  (SELECT count(*) FROM findings f WHERE f.node_id = n.id) AS "findings!",

@@ -236,6 +236,8 @@ mod tests {
             state_reason: "because".into(),
             state_since: time::OffsetDateTime::UNIX_EPOCH,
             macs: vec!["52:54:00:aa:00:01".into()],
+            address: None,
+            ssh_host_keys: Vec::new(),
             inventory: None,
             machine_id: String::new(),
             agent: None,

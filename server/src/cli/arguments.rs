@@ -94,6 +94,7 @@ pub enum NodeCommand {
         /// Name, also the hostname
         #[arg(long)]
         name: String,
+        /// What, and where.
         #[command(flatten)]
         install: InstallArguments,
     },
@@ -101,6 +102,7 @@ pub enum NodeCommand {
     Deploy {
         /// Id, name or MAC
         node: String,
+        /// What, and where.
         #[command(flatten)]
         install: InstallArguments,
     },
@@ -206,6 +208,7 @@ pub enum ImageCommand {
     Build {
         /// Folder of the recipe (images/debian-12-lab)
         dir: PathBuf,
+        /// Where the data is.
         #[command(flatten)]
         place: PlaceArguments,
         /// Folder with the boot loaders [default: the configuration's]
@@ -219,6 +222,7 @@ pub enum ImageCommand {
     PublishAgent {
         /// The agent binary
         binary: PathBuf,
+        /// Where the data is.
         #[command(flatten)]
         place: PlaceArguments,
     },
@@ -227,6 +231,7 @@ pub enum ImageCommand {
 /// Where a local command finds the server's data.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
+    /// Configuration.
     #[command(flatten)]
     pub config: ConfigArgument,
     /// Data folder, instead of the configuration's

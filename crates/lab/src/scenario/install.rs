@@ -230,7 +230,7 @@ impl Run {
     fn reboot_and_scan(&mut self) -> Result<()> {
         let node = self.node()?.context("the node's record")?;
         let boot_before = node["agent"]["boot_id"].clone();
-        let address = self.address()?;
+        let address = node["address"].as_str().context("the node's address")?;
         let known_hosts = self.folder.join("known_hosts");
         let keys = node["ssh_host_keys"].as_array().context("ssh_host_keys of the node")?;
         let lines: String = keys
@@ -262,17 +262,6 @@ impl Run {
         })?;
         step("scanned again after the reboot");
         Ok(())
-    }
-
-    fn address(&self) -> Result<String> {
-        let mac = self.machine.spec().mac.clone();
-        let leases = self.appliance.cli(&["leases"])?;
-        let all = leases.as_array().context("a list of leases")?;
-        let lease = all
-            .iter()
-            .find(|lease| lease["mac"] == mac.as_str())
-            .context("the node's lease")?;
-        Ok(lease["address"].as_str().context("an address")?.to_owned())
     }
 
     /// The verdict on the node.

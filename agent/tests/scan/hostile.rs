@@ -1,0 +1,231 @@
+//! Trees that killed or fooled other scanners.
+
+use std::os::unix::net::UnixListener;
+
+use plumbline_agent::scan::{Bounds, Interference, ScanOptions, scan_tree};
+use rustix::io::Errno;
+
+use super::tree::{Tree, lines};
+
+#[test]
+fn pipes_sockets_and_devices_are_named_and_never_opened() {
+    let mut socket = None;
+    let found = Tree::new().changed(|tree| {
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            tree.path("etc/pipe"),
+            rustix::fs::FileType::Fifo,
+            mode,
+            0,
+        )
+        .unwrap();
+        socket = Some(UnixListener::bind(tree.path("etc/socket")).unwrap());
+    });
+    assert_eq!(
+        found,
+        [
+            "/etc/pipe - > mode=0600 type=fifo",
+            "/etc/socket - > mode=0755 type=socket"
+        ]
+    );
+}
+
+#[test]
+fn links_are_never_followed() {
+    let found = Tree::new().changed(|tree| {
+        for (target, name) in [
+            (".", "etc/loop"),
+            ("/sys/class", "etc/gpu0"),
+            ("missing", "etc/dangling"),
+        ] {
+            std::os::unix::fs::symlink(target, tree.path(name)).unwrap();
+        }
+        // A pipe in the place of a listed folder's name, behind a link.
+        std::fs::remove_dir_all(tree.path("etc/ssl")).unwrap();
+        std::os::unix::fs::symlink(tree.path("etc"), tree.path("etc/ssl")).unwrap();
+    });
+    let ends: Vec<_> = found
+        .iter()
+        .map(|line| line.split(" target=").next().unwrap())
+        .collect();
+    assert_eq!(
+        ends,
+        [
+            "/etc/dangling - >",
+            "/etc/gpu0 - >",
+            "/etc/loop - >",
+            "/etc/ssl type=directory >"
+        ]
+    );
+    assert!(found[2].contains("target=. type=symlink"), "{}", found[2]);
+}
+
+#[test]
+fn names_are_bytes_and_cannot_forge_lines() {
+    let found = Tree::new().changed(|tree| {
+        for name in [
+            b"etc/V\xEDctor".as_slice(),
+            b"etc/ok\nfile /etc/shadow",
+            b"etc/\x1b[2K",
+            b"etc/back\\slash",
+        ] {
+            std::fs::write(tree.raw_path(name), "").unwrap();
+        }
+        std::fs::create_dir(tree.raw_path(b"etc/ok\nfile ")).unwrap_err();
+    });
+    let keys: Vec<_> = found.iter().map(|line| line.split(" - >").next().unwrap()).collect();
+    assert_eq!(
+        keys,
+        [
+            "/etc/V\\xedctor",
+            "/etc/\\x1b[2K",
+            "/etc/back\\\\slash",
+            "/etc/ok\\x0afile "
+        ]
+        .map(|key| key.to_owned())
+    );
+}
+
+#[test]
+fn listed_names_that_are_not_text_are_found_again() {
+    let tree = Tree::new();
+    std::fs::write(tree.raw_path(b"etc/V\xEDctor"), "x").unwrap();
+    let found = tree.changed(|tree| std::fs::write(tree.raw_path(b"etc/V\xEDctor"), "y").unwrap());
+    assert_eq!(found, ["/etc/V\\xedctor digest=2d71 > digest=a1fc"]);
+}
+
+#[test]
+fn an_acl_for_an_account_that_nobody_knows_is_bytes() {
+    // acl(5) as the kernel keeps it: version 2, then tag, permissions, id.
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let acl = [
+        2u32.to_le_bytes().to_vec(),
+        entry(0x01, 7, u32::MAX),
+        entry(0x02, 6, 103_221),
+        entry(0x04, 5, u32::MAX),
+        entry(0x10, 7, u32::MAX),
+        entry(0x20, 5, u32::MAX),
+    ]
+    .concat();
+    let found = Tree::new().changed(|tree| xattr::set(tree.path("etc"), "system.posix_acl_access", &acl).unwrap());
+    // The mask of an ACL is the group's part of the mode.
+    assert_eq!(
+        found,
+        [format!(
+            "/etc mode=0755 > mode=0775 xattr.system.posix_acl_access={}",
+            hex::encode(acl)
+        )]
+    );
+}
+
+#[test]
+fn huge_sparse_files_are_not_read() {
+    let tree = Tree::new();
+    let expected = tree.expected();
+    for (name, size) in [("etc/motd", 5u64 << 30), ("etc/added", 8 << 40)] {
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(tree.path(name))
+            .unwrap();
+        file.set_len(size).unwrap();
+    }
+    let scan = tree.scan(&expected);
+    assert_eq!(
+        lines(&scan.findings),
+        [
+            "/etc/added - > mode=0644 size=8796093022208 type=file",
+            "/etc/motd size=8 > size=5368709120"
+        ]
+    );
+    assert!(scan.hashed_bytes < 1000, "{}", scan.hashed_bytes);
+}
+
+/// Folders that refuse to be opened.
+struct Refusing(&'static str);
+
+impl Interference for Refusing {
+    fn open_folder(&self, path: &manifest::TreePath) -> Option<Errno> {
+        (path.to_string() == self.0).then_some(Errno::ACCESS)
+    }
+}
+
+#[test]
+fn nothing_is_gone_that_could_not_be_looked_at() {
+    let tree = Tree::new();
+    let expected = tree.expected();
+    std::fs::remove_dir_all(tree.path("etc/ssl/b")).unwrap();
+    std::fs::remove_file(tree.path("etc/motd")).unwrap();
+    let options = ScanOptions {
+        interference: &Refusing("/etc/ssl"),
+        ..tree.options()
+    };
+    let scan = scan_tree(&expected, &options);
+    assert_eq!(lines(&scan.findings), ["/etc/motd type=file > -", "/etc/ssl ? denied"]);
+    assert!(!scan.is_complete());
+}
+
+#[test]
+fn a_scan_that_stops_at_a_bound_says_so() {
+    let tree = Tree::new();
+    for at in 0..100 {
+        std::fs::write(tree.path(&format!("var/log/{at}")), "").unwrap();
+    }
+    let expected = tree.expected();
+    let with = |bounds: Bounds| {
+        scan_tree(
+            &expected,
+            &ScanOptions {
+                bounds,
+                ..tree.options()
+            },
+        )
+    };
+    let usual = Bounds::default;
+    assert!(with(usual()).is_complete());
+    let scan = with(Bounds {
+        entries_max: 8,
+        ..usual()
+    });
+    assert!(!scan.is_complete());
+    assert_eq!(scan.findings.difference_count, 0, "{:?}", lines(&scan.findings));
+    assert!(lines(&scan.findings).contains(&"/ ? not_scanned".to_owned()));
+    let scan = with(Bounds {
+        folder_entries_max: 50,
+        ..usual()
+    });
+    assert_eq!(lines(&scan.findings), ["/var/log ? not_scanned"]);
+    assert!(!scan.is_complete());
+    let scan = with(Bounds {
+        depth_max: 3,
+        ..usual()
+    });
+    assert_eq!(lines(&scan.findings), ["/etc/ssl/b ? not_scanned"]);
+    assert!(!scan.is_complete());
+}
+
+#[test]
+fn paths_that_are_too_long_are_said_to_be_unseen() {
+    let tree = Tree::new();
+    let expected = tree.expected();
+    // Deeper than any path reaches: each step from the folder before.
+    let mut folder = rustix::fs::open(
+        tree.path("var/log"),
+        rustix::fs::OFlags::PATH,
+        rustix::fs::Mode::empty(),
+    )
+    .unwrap();
+    let name = "x".repeat(200);
+    for _ in 0..25 {
+        rustix::fs::mkdirat(&folder, &name, rustix::fs::Mode::RWXU).unwrap();
+        folder = rustix::fs::openat(&folder, &name, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    }
+    let scan = tree.scan(&expected);
+    assert!(!scan.is_complete());
+    assert_eq!(scan.findings.difference_count, 0);
+    assert_eq!(scan.findings.unknown_count, 1);
+}
