@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use plumbline_agent::{ramdisk, service};
-use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
 /// Plumbline's agent.
@@ -40,12 +39,11 @@ fn main() -> anyhow::Result<()> {
     if is_init && std::process::id() == 1 {
         ramdisk::run();
     }
-    let filter = EnvFilter::builder()
-        .with_default_directive(Level::INFO.into())
-        .from_env_lossy();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(false)
         .init();
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -3,11 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use ipnet::Ipv4Net;
 use lifecycle::NodeState;
 use netboot::MacAddr;
 use netboot::dhcp::{
-    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, LeaseEvent, LeaseOffer, MessageType, Mode,
+    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, MessageType, Mode,
     NodeStanding, Request, Standing,
 };
 use netboot::tftp::{
@@ -127,17 +126,9 @@ impl Dhcp {
         // Only what boots from the network: a laptop asking for an address is nobody's node.
         if let Some(arch) = arches.first() {
             let from = relay.unwrap_or_else(|| self.config.address.addr());
-            for window in self.app.store.discovery_list_open().await? {
-                let armed = window.subnet.parse::<Ipv4Net>().is_ok_and(|subnet| subnet.contains(&from));
-                if !armed {
-                    continue;
-                }
-                let machine_id = uuid::Uuid::new_v4().simple().to_string();
-                if let Some(node) = self.app.store.discovery_admit(window.id, mac, &machine_id).await? {
-                    let detail = format!("new machine {mac}, architecture {arch:#06x}, admitted by {}", window.armed_by);
-                    boot::event(&self.app, node, mac, "discovered", &detail).await?;
-                    return Ok(Some(node));
-                }
+            let what = format!("architecture {arch:#06x}");
+            if let Some(node) = boot::admit(&self.app, mac, from, &what).await? {
+                return Ok(Some(node));
             }
             let class = request.vendor_class().map(manifest::escape_bytes);
             let relay = relay.map(|relay| relay.to_string());
@@ -150,10 +141,17 @@ impl Dhcp {
     async fn keep(&self, request: &Request, decision: &Decision) -> Result<(), AppError> {
         let Some(mac) = request.identity().mac().map(|mac: MacAddr| mac.to_string()) else { return Ok(()) };
         match decision {
-            Decision::Ignore { .. } => Ok(()),
-            Decision::Lease(LeaseEvent::Released { .. } | LeaseEvent::Declined { .. }) => {
-                Ok(self.app.store.lease_release(&mac).await?)
+            // A node that is wanted and cannot be helped: its timeline says why. The others are only counted.
+            Decision::Ignore {
+                reason: reason @ (IgnoreReason::NoLoader | IgnoreReason::NoLease),
+            } => {
+                let detail = format!("{} not answered: {}", request.message_type().name(), reason.as_str());
+                let event = NewEvent { node_id: None, mac: Some(&mac), kind: "dhcp_ignored", detail: &detail };
+                Ok(self.app.store.event_add(event).await?)
             }
+            Decision::Ignore { .. } => Ok(()),
+            Decision::Lease(LeaseEvent::Released { .. }) => Ok(self.app.store.lease_release(&mac).await?),
+            Decision::Lease(LeaseEvent::Declined { .. }) => Ok(self.app.store.lease_decline(&mac).await?),
             Decision::Reply(plan) => {
                 let address = plan.reply.header.yiaddr;
                 let mut detail = format!("{} answered with {}", request.message_type().name(), plan.reply.message_type.name());

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::config::{BootConfig, Config};
+use crate::tasks::Schedule;
 use crate::{boot_plane, http, tasks};
 
 /// Time for everything to stop before it is left behind.
@@ -119,15 +120,19 @@ async fn start(
     if let Some(boot) = app.config.boot.clone() {
         boot_plane_start(app, &boot, cancel, running).await?;
     }
-    let task = |period| (Duration::from_secs(period), app.clone(), cancel.clone());
-    let (period, app1, stop) = task(2);
-    running.spawn(async move { Ok(tasks::every("register_images", period, app1, stop, tasks::register_images).await) });
-    let (period, app1, stop) = task(10);
-    running.spawn(async move {
-        Ok(tasks::every("watch_deployments", period, app1, stop, tasks::watch_deployments).await)
-    });
-    let (period, app1, stop) = task(3_600);
-    running.spawn(async move { Ok(tasks::every("prune", period, app1, stop, tasks::prune).await) });
+    let schedule = |name, first_after, period| Schedule {
+        name,
+        first_after: Duration::from_secs(first_after),
+        period: Duration::from_secs(period),
+    };
+    let (images, app1, stop) = (schedule("register_images", 0, 2), app.clone(), cancel.clone());
+    running.spawn(async move { Ok(tasks::every(images, app1, stop, tasks::register_images).await) });
+    // Deployers get as long after a start as they may be silent: this server may have been away, not they.
+    let silent = u64::from(tasks::SILENT_SECS);
+    let (watch, app1, stop) = (schedule("watch_deployments", silent, 10), app.clone(), cancel.clone());
+    running.spawn(async move { Ok(tasks::every(watch, app1, stop, tasks::watch_deployments).await) });
+    let (prune, app1, stop) = (schedule("prune", 60, 3_600), app.clone(), cancel.clone());
+    running.spawn(async move { Ok(tasks::every(prune, app1, stop, tasks::prune).await) });
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use protocol::latest::{DeploySpec, Outcome, Task, paths};
 
 use super::backoff::Backoff;
 use super::network::Lease;
+use super::supervise::READING_TIME;
 use crate::api::ApiError;
 use crate::deploy::{self, Context, Failure, Installed, chain};
 
@@ -33,6 +34,7 @@ pub enum End {
 pub async fn run(context: &Context, lease: &mut Lease) -> End {
     let console = &context.console;
     let claimed = Instant::now();
+    let mut failed = false;
     let mut backoff = Backoff::default();
     let mut shown: Option<(String, Instant)> = None;
     let mut show = |text: String| {
@@ -61,12 +63,19 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
                     tokio::time::sleep(Duration::from_secs(2)).await;
                 }
             }
-            Ok(Task::Reboot { reason }) => return End::Asked(reason),
+            Ok(Task::Reboot { reason }) => {
+                if failed {
+                    console.say("restarting in 60 seconds");
+                    tokio::time::sleep(READING_TIME).await;
+                }
+                return End::Asked(reason);
+            }
             Ok(Task::Deploy(spec)) => {
                 backoff = Backoff::default();
                 if Box::pin(deploy(&spec, context)).await {
                     return End::Installed;
                 }
+                failed = true;
             }
             Err(error) if error.is_temporary() => {
                 let pause = backoff.pause();

@@ -283,11 +283,8 @@ mod tests {
         let record = (good.len() - MAGIC.len()) / 3;
         let mut flipped = good.clone();
         flipped[MAGIC.len() + record + 9] ^= 1;
-        let swapped = [
-            &good[..MAGIC.len()],
-            &good[MAGIC.len() + record..],
-            &good[MAGIC.len()..MAGIC.len() + record],
-        ];
+        let part = |at: usize| &good[MAGIC.len() + at * record..MAGIC.len() + (at + 1) * record];
+        let swapped = [&good[..MAGIC.len()], part(1), part(0), part(2)];
         for (damaged, read) in [
             (flipped, 2),
             (good[..good.len() - 1].to_vec(), 1),

@@ -304,7 +304,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// What rustls says of a certificate outside its time.
 fn is_clock_problem(text: &str) -> bool {
-    ["certificate not valid yet", "certificate expired"]
+    ["certificate not valid yet", "certificate expired", "NotValidYet", "Expired"]
         .iter()
         .any(|words| text.contains(words))
 }

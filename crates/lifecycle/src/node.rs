@@ -90,6 +90,8 @@ pub enum Observed {
     FullScan {
         /// How many differences it found.
         differences: u64,
+        /// How many places it could not look at; with any, "no drift" is not known.
+        not_looked_at: u64,
     },
     /// A token was claimed a second time, or from elsewhere.
     TokenMisused {
@@ -161,10 +163,12 @@ pub fn step(state: NodeState, observed: &Observed) -> Step {
         },
         (_, Observed::Installed | Observed::DeploymentFailed { .. }) => Step::Nothing,
 
-        (S::Installed, Observed::FullScan { differences: 0 }) => to(S::Deployed, "first full scan: no drift"),
-        (S::Installed, Observed::FullScan { differences }) => Step::Transition {
+        (S::Installed, Observed::FullScan { differences, not_looked_at }) => Step::Transition {
             next: S::Deployed,
-            reason: format!("first full scan: {differences} differences"),
+            reason: match (differences, not_looked_at) {
+                (0, 0) => "first full scan: no drift".to_owned(),
+                _ => format!("first full scan: {differences} differences, {not_looked_at} places not looked at"),
+            },
         },
         (_, Observed::FullScan { .. }) => Step::Nothing,
     }
@@ -188,7 +192,7 @@ mod tests {
             Observed::Inventoried,
             Observed::DeploymentRequested,
             Observed::Installed,
-            Observed::FullScan { differences: 0 },
+            Observed::FullScan { differences: 0, not_looked_at: 0 },
         ] {
             state = next(state, &observed).unwrap();
         }
@@ -201,7 +205,7 @@ mod tests {
             (NodeState::WaitingApproval, Observed::Inventoried),
             (NodeState::Installed, Observed::Installed),
             (NodeState::Failed, Observed::DeploymentFailed { reason: "x".into() }),
-            (NodeState::Deployed, Observed::FullScan { differences: 3 }),
+            (NodeState::Deployed, Observed::FullScan { differences: 3, not_looked_at: 0 }),
         ] {
             assert_eq!(step(state, &observed), Step::Nothing, "{state:?}");
         }
@@ -214,7 +218,18 @@ mod tests {
         };
         assert_eq!(next(NodeState::Deploying, &failed), Some(NodeState::Failed));
         assert_eq!(next(NodeState::Failed, &Observed::Installed), None);
-        assert_eq!(next(NodeState::Deploying, &Observed::FullScan { differences: 0 }), None);
+        assert_eq!(next(NodeState::Deploying, &Observed::FullScan { differences: 0, not_looked_at: 0 }), None);
+    }
+
+    #[test]
+    fn what_nobody_looked_at_is_not_no_drift() {
+        let scan = |not_looked_at| step(NodeState::Installed, &Observed::FullScan { differences: 0, not_looked_at });
+        let reason = |step| match step {
+            Step::Transition { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(reason(scan(0)).contains("no drift"));
+        assert!(!reason(scan(1)).contains("no drift"));
     }
 
     #[test]

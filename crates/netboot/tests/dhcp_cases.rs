@@ -16,7 +16,7 @@ fn each_architecture_gets_its_loader_on_both_ports() {
         (0, "undionly.kpxe"),
         (7, "snponly.efi"),
         (9, "snponly.efi"),
-        (0x0b, "snponly-arm64.efi"),
+        (0x0b, "ipxe-arm64.efi"),
     ] {
         let offer = proxy(&Client::pxe(arch).discover());
         assert_eq!(
@@ -40,7 +40,7 @@ fn each_architecture_gets_its_loader_on_both_ports() {
 fn http_boot_gets_its_class_and_an_absolute_url() {
     for (arch, url) in [
         (0x10, "http://10.77.0.1:8081/boot/v1/loaders/snponly.efi"),
-        (0x13, "http://10.77.0.1:8081/boot/v1/loaders/snponly-arm64.efi"),
+        (0x13, "http://10.77.0.1:8081/boot/v1/loaders/ipxe-arm64.efi"),
     ] {
         for mode in [Mode::Proxy, Mode::Full] {
             for node in [NodeStanding::Listed, NodeStanding::Discovering] {
@@ -79,7 +79,7 @@ fn in_a_list_of_architectures_the_class_says_which_is_meant() {
     );
     // The list is in order of preference, and the first with a loader wins.
     let odd_first = proxy(&Client::pxe(7).arches(&[0x1234, 0x0b, 7]).discover());
-    assert_eq!(odd_first.reply.boot_name(), "snponly-arm64.efi");
+    assert_eq!(odd_first.reply.boot_name(), "ipxe-arm64.efi");
     // An HTTP architecture under a PXE class, and the reverse: the answer is HTTP in both.
     assert_eq!(proxy(&Client::pxe(0x10).discover()).boot.stage(), "http_loader");
     assert_eq!(proxy(&Client::http(7).discover()).boot.stage(), "http_loader");
@@ -94,7 +94,7 @@ fn without_option_93_the_decimal_number_in_the_class_counts() {
         http.boot
     );
     let arm = proxy(&Client::pxe(11).without(code::CLIENT_ARCH).discover());
-    assert_eq!(arm.reply.boot_name(), "snponly-arm64.efi");
+    assert_eq!(arm.reply.boot_name(), "ipxe-arm64.efi");
     assert_eq!(
         proxy(&Client::new().class("PXEClient").discover()).reply.boot_name(),
         "undionly.kpxe"
@@ -365,6 +365,6 @@ fn a_table_can_name_another_loader() {
     assert_eq!(loaders.get(7), Some("shimx64.efi"));
     assert_eq!(
         loaders.files(),
-        ["shimx64.efi", "snponly-arm64.efi", "snponly.efi", "undionly.kpxe"]
+        ["ipxe-arm64.efi", "shimx64.efi", "snponly.efi", "undionly.kpxe"]
     );
 }

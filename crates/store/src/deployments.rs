@@ -424,14 +424,16 @@ impl Store {
         .fetch_optional(&mut *transaction)
         .await?;
         if let Some(id) = open {
-            end_deployment(
-                &mut transaction,
-                DeploymentId(id),
-                DeploymentState::Failed,
-                reason,
-                None,
+            // Whoever runs this deployment may have enrolled an agent already; the installed system's own stays.
+            sqlx::query!(
+                "UPDATE certificates c SET revoked_at = now() FROM deployments d
+                 WHERE d.id = $1 AND c.node_id = d.node_id AND c.purpose = 'agent' AND c.revoked_at IS NULL
+                   AND c.issued_at >= d.started_at",
+                id
             )
+            .execute(&mut *transaction)
             .await?;
+            end_deployment(&mut transaction, DeploymentId(id), DeploymentState::Failed, reason, None).await?;
         }
         sqlx::query!(
             "UPDATE certificates SET revoked_at = now() WHERE node_id = $1 AND purpose = 'ramdisk' AND revoked_at IS NULL",
@@ -466,28 +468,27 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn deployment_verify(&self, node: NodeId, differences: u64) -> Result<bool, StoreError> {
+    pub async fn deployment_verify(
+        &self,
+        node: NodeId,
+        differences: u64,
+        not_looked_at: u64,
+    ) -> Result<bool, StoreError> {
+        let observed = Observed::FullScan { differences, not_looked_at };
         let mut transaction = self.pool.begin().await?;
-        let taken = step_node(&mut transaction, node, &Observed::FullScan { differences }).await?;
-        let moved = matches!(
-            taken.step,
-            Step::Transition {
-                next: NodeState::Deployed,
-                ..
-            }
-        );
-        if moved {
-            let reason = format!("first full scan: {differences} differences");
-            sqlx::query!(
-                "UPDATE deployments SET state = 'verified', reason = $2 WHERE node_id = $1 AND state = 'installed'",
-                node.0,
-                reason
-            )
-            .execute(&mut *transaction)
-            .await?;
-        }
+        let Step::Transition { next: NodeState::Deployed, reason } = step_node(&mut transaction, node, &observed).await?.step
+        else {
+            return Ok(false);
+        };
+        sqlx::query!(
+            "UPDATE deployments SET state = 'verified', reason = $2 WHERE node_id = $1 AND state = 'installed'",
+            node.0,
+            reason
+        )
+        .execute(&mut *transaction)
+        .await?;
         transaction.commit().await?;
-        Ok(moved)
+        Ok(true)
     }
 }
 

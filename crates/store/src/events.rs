@@ -23,7 +23,7 @@ pub struct BootEvent {
     /// When the server saw it.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// What: `dhcp_offer`, `tftp_done`, `script`, `claimed`, `stage`, ….
+    /// What: `dhcp`, `tftp`, `script`, `claimed`, `stage`, ….
     pub kind: String,
     /// For people.
     pub detail: String,

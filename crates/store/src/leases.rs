@@ -69,6 +69,20 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
+    /// Sets aside an address that a machine found in use by somebody else: nobody gets it for ten minutes.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lease_decline(&self, mac: &str) -> Result<(), StoreError> {
+        sqlx::query!(
+            "UPDATE leases SET mac = 'declined ' || address, expires_at = now() + interval '10 minutes' WHERE mac = $1",
+            mac
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// Ends a machine's lease; the address stays reserved for it until somebody else needs it.
     ///
     /// # Errors

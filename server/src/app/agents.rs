@@ -98,7 +98,7 @@ pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<Rep
                 scan.duration_ms
             );
             event(app, node, "", "scan", &detail).await?;
-            if scan.complete && app.store.deployment_verify(node, scan.difference_count).await? {
+            if scan.complete && app.store.deployment_verify(node, scan.difference_count, scan.not_looked_at_count).await? {
                 event(app, node, "", "deployed", "the first full scan has arrived").await?;
             }
             Ok(ReportReply::Accepted)
@@ -138,7 +138,10 @@ fn severity(difference: &Difference) -> Severity {
             Severity::Medium
         }
         FindingKind::File => {
-            const GRAVE: [&str; 9] = [
+            const GRAVE: [&str; 12] = [
+                "/etc/systemd/system/",
+                "/etc/cron",
+                "/etc/ld.so",
                 "/boot/",
                 "/etc/ssh/",
                 "/etc/pam.d/",

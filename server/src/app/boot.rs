@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::Ipv4Net;
 use lifecycle::{AttemptEnd, DeploymentState, NodeState};
 use netboot::MacAddr;
 use netboot::script::{self, DeployerBoot};
@@ -10,7 +11,7 @@ use protocol::{DeploymentId, NodeId};
 use store::{DeploymentRecord, NewEvent, NodeRecord};
 
 use super::{App, AppError};
-use crate::config::BootConfig;
+use crate::config::{BootConfig, DhcpMode};
 
 /// Kernel arguments of the deployer: both consoles, so that a screen and a serial line show it; restart on a panic.
 const DEPLOYER_ARGUMENTS: &str = "console=tty0 console=ttyS0,115200n8 panic=30 loglevel=5";
@@ -65,10 +66,22 @@ fn node_title(node: &NodeRecord) -> String {
 /// [`AppError`] when the database does not answer, or no deployer is published.
 pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, AppError> {
     let mac_text = mac.to_string();
-    let Some(node_id) = app.store.node_find_by_mac(&mac_text).await? else {
+    let known = app.store.node_find_by_mac(&mac_text).await?;
+    let node_id = match (known, peer) {
+        (Some(node), _) => Some(node),
+        // Where the site's own DHCP points here, this is the first that is seen of a machine.
+        (None, IpAddr::V4(from)) => admit(app, &mac_text, from, "by its boot script").await?,
+        (None, IpAddr::V6(_)) => None,
+    };
+    let Some(node_id) = node_id else {
         app.store.sighting_record(&mac_text, Some("iPXE script"), None, None).await?;
         return Ok(script::refuse("it is not listed and discovery is not armed"));
     };
+    if let Some(lease) = lease_address(app, &mac_text).await?.filter(|lease| *lease != peer) {
+        let detail = format!("its script was asked for from {peer}; the node's address is {lease}");
+        event(app, node_id, &mac_text, "script_refused", &detail).await?;
+        return Ok(script::refuse("this address is not the one the machine was given"));
+    }
     let node = app.store.node_get(node_id).await?;
     let mut open = app.store.deployment_find_open(node_id).await?;
     if let Some(running) = open.as_ref().filter(|deployment| deployment.state == DeploymentState::Running) {
@@ -169,6 +182,37 @@ fn newc_archive(entries: &[(&str, Option<&[u8]>)]) -> std::io::Result<Vec<u8>> {
     // The kernel wants archives that follow each other on 4-byte boundaries.
     archive.resize(archive.len().next_multiple_of(512), 0);
     Ok(archive)
+}
+
+/// Gives a machine without a record one, if discovery is armed where it asks from.
+///
+/// # Errors
+/// [`AppError`] when the database does not answer.
+pub async fn admit(app: &App, mac: &str, from: Ipv4Addr, what: &str) -> Result<Option<NodeId>, AppError> {
+    for window in app.store.discovery_list_open().await? {
+        if !window.subnet.parse::<Ipv4Net>().is_ok_and(|subnet| subnet.contains(&from)) {
+            continue;
+        }
+        let machine_id = uuid::Uuid::new_v4().simple().to_string();
+        if let Some(node) = app.store.discovery_admit(window.id, mac, &machine_id).await? {
+            let detail = format!("new machine {mac}, {what}; discovery was armed by {}", window.armed_by);
+            event(app, node, mac, "discovered", &detail).await?;
+            return Ok(Some(node));
+        }
+    }
+    Ok(None)
+}
+
+/// The address this server gave a machine; `None` where it gives none.
+///
+/// # Errors
+/// [`AppError`] when the database does not answer.
+pub async fn lease_address(app: &App, mac: &str) -> Result<Option<IpAddr>, AppError> {
+    match app.config.boot.as_ref().map(|boot| boot.dhcp) {
+        Some(DhcpMode::Full) => {}
+        _ => return Ok(None),
+    }
+    Ok(app.store.lease_find(mac).await?.and_then(|lease| lease.address.parse().ok()))
 }
 
 /// Keeps an event of a node.

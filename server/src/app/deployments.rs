@@ -3,7 +3,7 @@
 use protocol::latest::{DiskRule, Layout};
 use protocol::limits::DEPLOYMENT_ATTEMPTS_MAX;
 use protocol::{DeploymentId, NodeId};
-use store::{ImageRecord, NewDeployment};
+use store::{ImageRecord, NewDeployment, NodeRecord};
 
 use super::{App, AppError, nodes};
 
@@ -22,8 +22,7 @@ pub async fn request(
     disk_rule: DiskRule,
     requested_by: &str,
 ) -> Result<DeploymentId, AppError> {
-    disk_rule_check(&disk_rule)?;
-    let (image, agent_layer) = images_find(app, image).await?;
+    let (image, agent_layer) = check(app, &app.store.node_get(node).await?, image, &disk_rule).await?;
     let deployment = NewDeployment {
         node_id: node,
         image: image.digest,
@@ -51,8 +50,24 @@ pub async fn request(
     Ok(id)
 }
 
+/// Whether a deployment can be asked for, as far as it does not hang on the node's state; gives its image and agent
+/// layer.
+pub(super) async fn check(
+    app: &App,
+    node: &NodeRecord,
+    image: &str,
+    disk_rule: &DiskRule,
+) -> Result<(ImageRecord, ImageRecord), AppError> {
+    disk_rule_check(disk_rule)?;
+    if node.inventory.as_ref().is_some_and(|inventory| !inventory.uefi) {
+        let reason = "the node starts by BIOS, and images start by UEFI only: switch its firmware to UEFI";
+        return Err(AppError::Conflict(reason.to_owned()));
+    }
+    images_find(app, image).await
+}
+
 /// The operating system image somebody means, and the agent layer that goes with it now.
-pub(super) async fn images_find(app: &App, reference: &str) -> Result<(ImageRecord, ImageRecord), AppError> {
+async fn images_find(app: &App, reference: &str) -> Result<(ImageRecord, ImageRecord), AppError> {
     let image = app.store.image_find(reference).await?;
     if image.kind != "os" {
         return Err(AppError::Invalid(format!(

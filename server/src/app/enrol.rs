@@ -54,10 +54,10 @@ fn check_claim(
     if token.mac != mac {
         return Err(ClaimProblem::Theft(format!("claimed by {mac} at {peer}; it was made for {}", token.mac)));
     }
-    if let Some(lease) = lease
-        && lease != peer
-    {
-        return Err(ClaimProblem::Theft(format!("claimed from {peer}; the node's address is {lease}")));
+    // The loader and the deployer ask DHCP with the same client id, the MAC: other servers too give them one address.
+    let expected = lease.map_or_else(|| token.peer.clone(), |lease| lease.to_string());
+    if expected != peer.to_string() {
+        return Err(ClaimProblem::Theft(format!("claimed from {peer}; the node's address is {expected}")));
     }
     if now - token.fetched_at > TOKEN_LIFE {
         let minutes = (now - token.fetched_at).whole_minutes();
@@ -77,11 +77,7 @@ pub async fn claim(app: &App, claim: &Claim, peer: IpAddr) -> Result<ClaimReply,
         .ok_or_else(|| AppError::Forbidden("the token is not one of this appliance's".to_owned()))?;
     let token = app.store.token_get(id).await?;
     let node = token.node_id;
-    let lease = match app.config.boot.as_ref().map(|boot| boot.dhcp) {
-        Some(crate::config::DhcpMode::Full) => app.store.lease_find(&token.mac).await?,
-        _ => None,
-    };
-    let lease = lease.and_then(|lease| lease.address.parse().ok());
+    let lease = super::boot::lease_address(app, &token.mac).await?;
     match check_claim(&token, &claim.boot_mac, peer, lease, OffsetDateTime::now_utc()) {
         Ok(()) => {}
         Err(ClaimProblem::Refused(reason)) => {
@@ -341,8 +337,10 @@ mod tests {
         let (mac, peer) = ("52:54:00:aa:00:01", IpAddr::from([10, 77, 0, 100]));
         assert_eq!(check_claim(&token(), mac, peer, None, now), Ok(()));
         assert_eq!(check_claim(&token(), mac, peer, Some(peer), now), Ok(()));
-        let elsewhere = check_claim(&token(), mac, IpAddr::from([10, 77, 0, 66]), Some(peer), now);
-        assert!(matches!(elsewhere, Err(ClaimProblem::Theft(_))));
+        for lease in [Some(peer), None] {
+            let elsewhere = check_claim(&token(), mac, IpAddr::from([10, 77, 0, 66]), lease, now);
+            assert!(matches!(elsewhere, Err(ClaimProblem::Theft(_))), "{lease:?}");
+        }
         assert!(matches!(check_claim(&token(), "52:54:00:aa:00:02", peer, None, now), Err(ClaimProblem::Theft(_))));
         let late = OffsetDateTime::UNIX_EPOCH + time::Duration::minutes(21);
         assert!(matches!(check_claim(&token(), mac, peer, None, late), Err(ClaimProblem::Refused(_))));

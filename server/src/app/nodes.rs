@@ -114,7 +114,7 @@ pub async fn node_approve(
     if let Step::Refused { reason } = lifecycle::step(record.state, &Observed::DeploymentRequested) {
         return Err(AppError::Conflict(reason));
     }
-    deployments::images_find(app, image).await?;
+    deployments::check(app, &record, image, &disk).await?;
     if record.name.as_deref() != Some(name) {
         app.store.node_rename(node, name).await?;
     }

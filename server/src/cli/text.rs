@@ -49,6 +49,13 @@ fn steers(c: char) -> bool {
     c.is_control() || is_direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
+/// `1 node`, `2 nodes`.
+#[must_use]
+pub fn count(count: u64, what: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{ending}")
+}
+
 /// What rendering depends on beside the data.
 #[derive(Clone, Debug)]
 pub struct Context {

@@ -19,6 +19,10 @@ pub struct Node {
     pub state_reason: String,
     pub state_since: Timestamp,
     pub macs: Vec<String>,
+    #[serde(default)]
+    pub address: Option<String>,
+    #[serde(default)]
+    pub ssh_host_keys: Vec<String>,
     pub inventory: Option<Inventory>,
     pub machine_id: String,
     pub agent: Option<Agent>,
@@ -30,9 +34,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// What people call it: its name, or else its id.
-    pub fn label(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.id)
+    /// The shortest text that commands take for it: its name, else a MAC, else its id.
+    pub fn reference(&self) -> &str {
+        let named = self.name.as_ref().or(self.macs.first());
+        named.unwrap_or(&self.id)
     }
 }
 
@@ -128,8 +133,8 @@ pub struct Group {
     pub kind: String,
     pub key: String,
     pub severity: String,
-    pub nodes: i64,
-    pub variants: i64,
+    pub nodes: u64,
+    pub variants: u64,
     pub first_at: Timestamp,
 }
 

@@ -199,8 +199,8 @@ impl TryFrom<Unvalidated> for Config {
                 lease_secs: boot.lease_secs,
             })
         });
-        if !(10..=86_400).contains(&raw.site.scan_interval_secs) {
-            let problem = format!("{}: expected 10 to 86400", raw.site.scan_interval_secs);
+        if !(60..=86_400).contains(&raw.site.scan_interval_secs) {
+            let problem = format!("{}: expected 60 to 86400", raw.site.scan_interval_secs);
             return Err(value("site.scan_interval_secs", problem));
         }
         for key in &raw.site.authorized_keys {
@@ -297,7 +297,7 @@ mod tests {
                 "[site]\nauthorized_keys = [\"hello\"]\n".to_owned(),
                 "site.authorized_keys",
             ),
-            ("[site]\nscan_interval_secs = 1\n".to_owned(), "10 to 86400"),
+            ("[site]\nscan_interval_secs = 1\n".to_owned(), "60 to 86400"),
             (
                 "[site]\nkernel_arguments = \"x; reboot\"\n".to_owned(),
                 "site.kernel_arguments",

@@ -4,7 +4,7 @@ mod images;
 mod upkeep;
 
 pub use images::register_images;
-pub use upkeep::{prune, watch_deployments};
+pub use upkeep::{SILENT_SECS, prune, watch_deployments};
 
 use std::time::Duration;
 
@@ -12,13 +12,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, AppError};
 
-/// Runs a task at once and then every `period`, until cancelled. A failure is logged and tried again next time.
-pub async fn every<F, R>(name: &'static str, period: Duration, app: App, cancel: CancellationToken, task: F)
+/// When a task runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    /// For the log.
+    pub name: &'static str,
+    /// Time from the server's start to the first run.
+    pub first_after: Duration,
+    /// Time between two runs.
+    pub period: Duration,
+}
+
+/// Runs a task by its schedule, until cancelled. A failure is logged and tried again next time.
+pub async fn every<F, R>(schedule: Schedule, app: App, cancel: CancellationToken, task: F)
 where
     F: Fn(App) -> R,
     R: Future<Output = Result<(), AppError>>,
 {
-    let mut timer = tokio::time::interval(period);
+    let Schedule { name, first_after, period } = schedule;
+    let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + first_after, period);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {

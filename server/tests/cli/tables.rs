@@ -52,6 +52,8 @@ fn deployed() -> Value {
         "rss_max_bytes": 23_456_789,
         "clock_skew_ms": -3,
     });
+    value["address"] = json!("10.77.0.20");
+    value["ssh_host_keys"] = json!(["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample"]);
     value["scanned_at"] = json!("2026-01-02T11:58:00Z");
     value["findings"] = json!(2);
     value["drift"] = json!("drift");

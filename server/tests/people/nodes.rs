@@ -62,13 +62,14 @@ async fn approval_names_the_node_and_asks_for_a_deployment() {
     let server = Server::start().await;
     let node = server.node("n1", MAC).await;
     server.node("taken", "52:54:00:aa:00:02").await;
-    let (_, foreign) = server
-        .app
-        .store
-        .node_set_inventory(node, &Inventory::default(), &[])
-        .await
-        .unwrap();
-    assert!(foreign.is_empty());
+    let inventoried = async |uefi| {
+        let inventory = Inventory {
+            uefi,
+            ..Inventory::default()
+        };
+        server.app.store.node_set_inventory(node, &inventory, &[]).await.unwrap();
+    };
+    inventoried(false).await;
     let approve = async |name: &str, image: &str| {
         let body = json!({ "name": name, "image": image, "disk": { "serial": "S1" } });
         server.post(&format!("/api/v1/nodes/{MAC}/approve"), body).await
@@ -82,6 +83,10 @@ async fn approval_names_the_node_and_asks_for_a_deployment() {
     assert_eq!(answer.status, StatusCode::CONFLICT);
     assert!(answer.error().contains("no agent layer"), "{answer:?}");
     server.image("agent", "plumbline-agent", "20260101T000000Z").await;
+    let answer = approve("gpu-01", "debian-12-lab").await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert!(answer.error().contains("UEFI"), "{answer:?}");
+    inventoried(true).await;
     let answer = approve("gpu-01", "plumbline-agent").await;
     assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
     let answer = approve("taken", "debian-12-lab").await;

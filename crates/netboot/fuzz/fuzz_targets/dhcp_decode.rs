@@ -11,7 +11,10 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(request) = Request::decode(bytes) else { return };
     let _ = request.to_string();
     let written = request.encode().expect("a request that was read can be written");
-    assert_eq!(Request::decode(&written).expect("and read again").message_type(), request.message_type());
+    assert_eq!(
+        Request::decode(&written).expect("and read again").message_type(),
+        request.message_type()
+    );
     let loaders = LoaderTable::default();
     let lease = LeaseOffer {
         ip: Ipv4Addr::new(10, 77, 0, 50),
@@ -32,7 +35,10 @@ fuzz_target!(|bytes: &[u8]| {
                 port,
             };
             if let Decision::Reply(plan) = answer(&request, &context) {
-                let bytes = plan.reply.encode(request.max_message_bytes()).expect("every reply can be written");
+                let bytes = plan
+                    .reply
+                    .encode(request.max_message_bytes())
+                    .expect("every reply can be written");
                 Reply::decode(&bytes).expect("and read");
             }
         }

@@ -11,7 +11,11 @@ fuzz_target!(|bytes: &[u8]| {
     if let Packet::Request(request) = packet {
         let _ = Agreed::negotiate(&request.options, 1 << 20, &Limits::default());
         for name in FileName::candidates(&request.name).unwrap_or_default() {
-            assert!(name.as_str().split('/').all(|part| !part.is_empty() && part != "." && part != ".."));
+            assert!(
+                name.as_str()
+                    .split('/')
+                    .all(|part| !part.is_empty() && part != "." && part != "..")
+            );
         }
     }
 });

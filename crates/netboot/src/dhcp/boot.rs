@@ -51,8 +51,8 @@ impl Default for LoaderTable {
         table.set(ARCH_UEFI_X64, "snponly.efi");
         table.set(ARCH_UEFI_BC, "snponly.efi");
         table.set(ARCH_HTTP_X64, "snponly.efi");
-        table.set(ARCH_UEFI_ARM64, "snponly-arm64.efi");
-        table.set(ARCH_HTTP_ARM64, "snponly-arm64.efi");
+        table.set(ARCH_UEFI_ARM64, "ipxe-arm64.efi");
+        table.set(ARCH_HTTP_ARM64, "ipxe-arm64.efi");
         table
     }
 }

@@ -30,7 +30,7 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
         NodeCommand::Add { name, mac } => {
             let body = json!({ "name": name, "mac": mac });
             let answer = client.send(Method::POST, &["nodes"], Some(&body)).await?;
-            output.show(&answer, |node: &Node, _| format!("{} is in the rack plan\n", text::cell(node.label())))
+            output.show(&answer, |node: &Node, _| format!("{} is in the rack plan\n", text::cell(node.reference())))
         }
         NodeCommand::Approve { node, name, install } => {
             let body = json!({ "name": name, "image": install.image, "disk": disk(install) });
@@ -45,13 +45,13 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
         NodeCommand::Rename { node, name } => {
             let body = json!({ "name": name });
             let answer = client.send(Method::PATCH, &["nodes", node], Some(&body)).await?;
-            output.show(&answer, |node: &Node, _| format!("the node is {} now\n", text::cell(node.label())))
+            output.show(&answer, |node: &Node, _| format!("the node is {} now\n", text::cell(node.reference())))
         }
         NodeCommand::Remove { node, yes } => remove(client, output, node, *yes).await,
         NodeCommand::Release { node } => {
             let answer = client.send(Method::POST, &["nodes", node, "release"], None).await?;
             output.show(&answer, |node: &Node, _| {
-                format!("{} is {} now\n", text::cell(node.label()), text::cell(&node.state))
+                format!("{} is {} now\n", text::cell(node.reference()), text::cell(&node.state))
             })
         }
         NodeCommand::Events { node, follow: false } => {
@@ -77,7 +77,7 @@ fn disk(install: &InstallArguments) -> Value {
 
 async fn remove(client: &Client, output: Output, node: &str, yes: bool) -> anyhow::Result<()> {
     let found = Node::deserialize(&client.get(&["nodes", node]).await?)?;
-    let label = text::cell(found.label());
+    let label = text::cell(found.reference());
     let question = format!("Forget {label} and everything recorded of it (what is on its disk stays)?");
     if !yes && !password::confirm(&question)? {
         return output.say("nothing was changed");

@@ -4,7 +4,7 @@ use drift::Observation;
 
 use crate::cli::sizes::size_text;
 use crate::cli::table::table;
-use crate::cli::text::{Context, cell};
+use crate::cli::text::{Context, cell, count};
 use crate::cli::views::{Attributes, Group, NodeDrift, Report, Variant};
 
 /// Nodes named for a variant; the rest is counted.
@@ -35,11 +35,11 @@ pub fn groups(groups: &[Group], context: &Context) -> String {
 #[must_use]
 pub fn variants(group: &Group, variants: &[Variant], context: &Context) -> String {
     let mut text = cell(&format!(
-        "{} {} {}: on {} nodes, first seen {}",
+        "{} {} {}: on {}, first seen {}",
         group.severity,
         group.kind,
         group.key,
-        group.nodes,
+        count(group.nodes, "node"),
         context.age(group.first_at)
     ));
     text.push('\n');
@@ -55,7 +55,7 @@ pub fn variants(group: &Group, variants: &[Variant], context: &Context) -> Strin
         if left_out > 0 {
             nodes.push(format!("and {left_out} more"));
         }
-        text.push_str(&format!("  on {} nodes: {}\n", variant.node_count, nodes.join(", ")));
+        text.push_str(&format!("  on {}: {}\n", count(variant.node_count, "node"), nodes.join(", ")));
     }
     text
 }
@@ -101,11 +101,11 @@ fn scan(report: &Report, context: &Context) -> String {
 
 fn gaps(report: &Report) -> String {
     let listed = u64::try_from(report.not_looked_at.len()).unwrap_or(0);
-    let count = report.scan.not_looked_at_count.max(listed);
-    if count == 0 {
+    let places = report.scan.not_looked_at_count.max(listed);
+    if places == 0 {
         return String::new();
     }
-    let mut text = format!("\n{count} places could not be looked at:\n");
+    let mut text = format!("\n{} could not be looked at:\n", count(places, "place"));
     for place in &report.not_looked_at {
         let why = match &place.observation {
             Observation::Error { detail } | Observation::NotScanned { detail } => {
@@ -116,8 +116,8 @@ fn gaps(report: &Report) -> String {
         text.push_str(&cell(&format!("  {} {}: {why}", place.kind, place.key)));
         text.push('\n');
     }
-    if count > listed {
-        text.push_str(&format!("  and {} more\n", count - listed));
+    if places > listed {
+        text.push_str(&format!("  and {} more\n", places - listed));
     }
     text
 }

@@ -13,15 +13,14 @@ pub fn nodes(nodes: &[Node], context: &Context) -> String {
     if nodes.is_empty() {
         return "no nodes: `plumbline node add NAME MAC` lists one, `plumbline discovery arm SUBNET` finds them\n".into();
     }
-    let heading = ["NAME", "STATE", "SINCE", "DRIFT", "AGENT", "MAC", "REASON"];
+    let heading = ["NODE", "STATE", "SINCE", "DRIFT", "AGENT", "REASON"];
     let rows = nodes.iter().map(|node| {
         [
-            node.name.clone().unwrap_or_else(|| "-".to_owned()),
+            node.reference().to_owned(),
             state(node),
             context.age(node.state_since),
             drift(node),
             context.age_or_never(node.agent.as_ref().map(|agent| agent.heartbeat_at)),
-            node.macs.first().cloned().unwrap_or_else(|| "-".to_owned()),
             node.state_reason.clone(),
         ]
     });
@@ -43,8 +42,10 @@ pub fn node(node: &Node, context: &Context) -> String {
             node.scanned_at.map_or_else(|| "never".to_owned(), |at| context.age_and_local(at)),
         ),
         ("MACs", node.macs.join(", ")),
+        ("address", node.address.clone().unwrap_or_else(|| "-".to_owned())),
         ("machine id", node.machine_id.clone()),
     ];
+    rows.extend(node.ssh_host_keys.iter().map(|key| ("SSH host key", key.clone())));
     match &node.agent {
         None => rows.push(("agent", "never heard".to_owned())),
         Some(agent) => rows.extend([
