@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::latest::{DeploySpec, Outcome, Task, paths};
+use protocol::latest::{DeploySpec, Outcome, Stage, Task, paths};
 
 use super::backoff::Backoff;
 use super::network::Lease;
@@ -35,6 +35,8 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
     let console = &context.console;
     let claimed = Instant::now();
     let mut failed = false;
+    // A server that goes on ordering what cannot work is not hammered.
+    let mut failures = Backoff::default();
     let mut backoff = Backoff::default();
     let mut shown: Option<(String, Instant)> = None;
     let mut show = |text: String| {
@@ -76,6 +78,7 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
                     return End::Installed;
                 }
                 failed = true;
+                tokio::time::sleep(failures.pause()).await;
             }
             Err(error) if error.is_temporary() => {
                 let pause = backoff.pause();
@@ -106,12 +109,21 @@ async fn deploy(spec: &DeploySpec, context: &Context) -> bool {
             &[
                 &format!("Stage {}: {}", failure.stage.as_str(), failure.reason),
                 "",
-                "The disk holds no usable system. The server decides whether to try again.",
+                aftermath(failure.stage),
             ],
         ),
     }
     report(spec, context, &outcome).await;
     result.is_ok()
+}
+
+/// What a failure leaves behind.
+fn aftermath(stage: Stage) -> &'static str {
+    if stage < Stage::Wipe {
+        "No disk was touched. The server decides whether to try again."
+    } else {
+        "The disk holds no usable system. The server decides whether to try again."
+    }
 }
 
 fn outcome(result: &Result<Installed, Failure>, duration: Duration) -> Outcome {
@@ -155,9 +167,15 @@ async fn report(spec: &DeploySpec, context: &Context, outcome: &Outcome) {
 
 #[cfg(test)]
 mod tests {
-    use protocol::latest::Stage;
-
     use super::*;
+
+    #[test]
+    fn a_person_is_told_whether_a_disk_was_touched() {
+        assert!(aftermath(Stage::Verify).contains("No disk was touched"));
+        assert!(aftermath(Stage::SelectDisk).contains("No disk was touched"));
+        assert!(aftermath(Stage::Wipe).contains("no usable system"));
+        assert!(aftermath(Stage::Finish).contains("no usable system"));
+    }
 
     #[test]
     fn a_failure_is_never_told_as_installed() {

@@ -304,33 +304,16 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// What rustls says of a certificate outside its time.
 fn is_clock_problem(text: &str) -> bool {
-    ["certificate not valid yet", "certificate expired", "NotValidYet", "Expired"]
-        .iter()
-        .any(|words| text.contains(words))
+    [
+        "certificate not valid yet",
+        "certificate expired",
+        "NotValidYet",
+        "Expired",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sequences_rise_even_when_the_agent_restarts_or_hurries() {
-        let mut last = 0;
-        let at = Duration::from_millis;
-        assert_eq!(next_sequence(&mut last, at(5000)), 5000);
-        assert_eq!(next_sequence(&mut last, at(5000)), 5001);
-        assert_eq!(next_sequence(&mut last, at(5000)), 5002);
-        let mut restarted = 0;
-        assert!(next_sequence(&mut restarted, at(9000)) > last);
-    }
-
-    #[test]
-    fn a_wrong_clock_is_told_from_other_trouble() {
-        let wrong = rustls::Error::InvalidCertificate(rustls::CertificateError::NotValidYet);
-        assert!(is_clock_problem(&wrong.to_string()), "{wrong}");
-        let wrong = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
-        assert!(is_clock_problem(&wrong.to_string()), "{wrong}");
-        let other = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        assert!(!is_clock_problem(&other.to_string()), "{other}");
-    }
-}
+#[path = "contact_tests.rs"]
+mod tests;

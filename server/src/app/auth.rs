@@ -36,7 +36,8 @@ const TURN_LIMIT: Duration = Duration::from_secs(10);
 const TOKEN_BYTES: usize = 32;
 
 /// Verified when there is no such user, so that this takes as long. No password is known to have this hash.
-const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$cGx1bWJsaW5lLW5vYm9keQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$cGx1bWJsaW5lLW5vYm9keQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// What a person may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -200,12 +201,7 @@ pub async fn user_add(
 ///
 /// # Errors
 /// [`AppError::Invalid`] for a password that does not do, [`AppError::NotFound`].
-pub async fn user_set_password(
-    store: &Store,
-    guard: &SignInGuard,
-    name: &str,
-    password: &str,
-) -> Result<(), AppError> {
+pub async fn user_set_password(store: &Store, guard: &SignInGuard, name: &str, password: &str) -> Result<(), AppError> {
     password_check(password)?;
     let _turn = guard.turn().await?;
     let hash = password_hash(password.to_owned()).await?;
@@ -273,7 +269,11 @@ fn token_hash(token: &str) -> Digest {
 }
 
 async fn password_hash(password: String) -> Result<String, AppError> {
-    let hash = move || Argon2::default().hash_password(password.as_bytes()).map(|h| h.to_string());
+    let hash = move || {
+        Argon2::default()
+            .hash_password(password.as_bytes())
+            .map(|h| h.to_string())
+    };
     let hash = tokio::task::spawn_blocking(hash).await.map_err(AppError::internal)?;
     hash.map_err(AppError::internal)
 }

@@ -288,6 +288,7 @@ mod tests {
             findings: 0,
             scanned_at: None,
             not_looked_at: None,
+            scan_complete: None,
         }
     }
 

@@ -91,7 +91,11 @@ fn layout() -> Layout {
 
 fn disk_rule_check(rule: &DiskRule) -> Result<(), AppError> {
     let texts = [&rule.serial, &rule.wwn, &rule.model];
-    if texts.into_iter().flatten().any(|text| text.is_empty() || text.len() > 256) {
+    if texts
+        .into_iter()
+        .flatten()
+        .any(|text| text.is_empty() || text.len() > 256)
+    {
         let problem = "disk: serial, wwn and model are 1 to 256 bytes where they are given";
         return Err(AppError::Invalid(problem.to_owned()));
     }

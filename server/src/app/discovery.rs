@@ -29,11 +29,15 @@ pub async fn discovery_arm(
     let subnet = subnet_parse(subnet)?;
     if !MINUTES.contains(&minutes) {
         let (low, high) = (MINUTES.start(), MINUTES.end());
-        return Err(AppError::Invalid(format!("minutes: {minutes}, expected {low} to {high}")));
+        return Err(AppError::Invalid(format!(
+            "minutes: {minutes}, expected {low} to {high}"
+        )));
     }
     if !NODES.contains(&nodes_max) {
         let (low, high) = (NODES.start(), NODES.end());
-        return Err(AppError::Invalid(format!("nodes_max: {nodes_max}, expected {low} to {high}")));
+        return Err(AppError::Invalid(format!(
+            "nodes_max: {nodes_max}, expected {low} to {high}"
+        )));
     }
     let expires_at = OffsetDateTime::now_utc() + time::Duration::minutes(minutes);
     let window = app

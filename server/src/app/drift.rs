@@ -62,7 +62,8 @@ impl Evidence {
     pub fn with_report(mut self, report: Option<&ReportRecord>, now: OffsetDateTime) -> Self {
         if let Some(report) = report {
             let listed = u64::try_from(report.not_looked_at.len()).unwrap_or(u64::MAX);
-            self.complete = Some(report.complete && report.scan.complete && report.scan.roots.iter().all(|r| r.complete));
+            self.complete =
+                Some(report.complete && report.scan.complete && report.scan.roots.iter().all(|r| r.complete));
             self.not_looked_at = self.not_looked_at.max(report.scan.not_looked_at_count).max(listed);
             self.findings = self.findings.max(report.scan.difference_count);
             let heard_secs = (now - report.received_at).whole_seconds();
@@ -85,7 +86,9 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
         (Some(false), 0) => Some("the last scan did not reach its end".to_owned()),
         (Some(false), places) => {
             let places = count_text(places, "place");
-            Some(format!("the last scan did not reach its end, {places} could not be looked at"))
+            Some(format!(
+                "the last scan did not reach its end, {places} could not be looked at"
+            ))
         }
     };
     if evidence.findings > 0 {
@@ -95,10 +98,7 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
     }
     if !evidence.scanned || evidence.complete.is_none() {
         let gaps = gaps.map_or(String::new(), |gaps| format!("; {gaps}"));
-        return (
-            Verdict::Unknown,
-            format!("no complete scan has arrived{gaps}{silence}"),
-        );
+        return (Verdict::Unknown, format!("no complete scan has arrived{gaps}{silence}"));
     }
     if let Some(gaps) = gaps {
         return (Verdict::Incomplete, format!("{gaps}{silence}"));
@@ -111,7 +111,10 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
                 format!("nothing heard of the agent for {secs}; its last scan found no difference"),
             )
         }
-        None => (Verdict::Clean, "everything was looked at and nothing differs".to_owned()),
+        None => (
+            Verdict::Clean,
+            "everything was looked at and nothing differs".to_owned(),
+        ),
     }
 }
 

@@ -56,7 +56,10 @@ pub async fn node_list(app: &App) -> Result<Vec<NodeView>, AppError> {
 /// # Errors
 /// [`AppError::NotFound`].
 pub async fn node_get(app: &App, node: NodeId) -> Result<NodeView, AppError> {
-    Ok(NodeView::new(app.store.node_get(node).await?, OffsetDateTime::now_utc()))
+    Ok(NodeView::new(
+        app.store.node_get(node).await?,
+        OffsetDateTime::now_utc(),
+    ))
 }
 
 /// The node a person means: id, name, or a MAC in any of the usual forms.
@@ -80,7 +83,13 @@ pub async fn node_add(app: &App, name: &str, mac: &str, added_by: &str) -> Resul
     let mac = mac_parse(mac)?.to_string();
     let machine_id = uuid::Uuid::new_v4().simple().to_string();
     let node = app.store.node_create(name, &mac, &machine_id).await?;
-    event(app, node, "node_added", &format!("{name} with MAC {mac}, by {added_by}")).await;
+    event(
+        app,
+        node,
+        "node_added",
+        &format!("{name} with MAC {mac}, by {added_by}"),
+    )
+    .await;
     node_get(app, node).await
 }
 
@@ -234,7 +243,13 @@ mod tests {
     #[test]
     fn a_mac_is_one_machines_address() {
         assert_eq!(mac_parse("52-54-00-AA-00-01").unwrap().to_string(), "52:54:00:aa:00:01");
-        for bad in ["", "00:00:00:00:00:00", "01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "52:54"] {
+        for bad in [
+            "",
+            "00:00:00:00:00:00",
+            "01:00:5e:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "52:54",
+        ] {
             assert!(mac_parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -36,7 +36,10 @@ impl SignInLimiter {
     /// How long this name has to wait; the attempt then does not count.
     pub fn begin(&mut self, name: &str, now: Instant) -> Result<(), Duration> {
         self.forget(now);
-        let attempts = self.names.entry(name.to_owned()).or_insert(Attempts { count: 0, last: now });
+        let attempts = self
+            .names
+            .entry(name.to_owned())
+            .or_insert(Attempts { count: 0, last: now });
         let next_at = attempts.last + wait_after(attempts.count);
         if next_at > now {
             return Err(next_at - now);

@@ -86,7 +86,9 @@ pub fn choose(
     token: Option<String>,
     saved: Option<&Login>,
 ) -> anyhow::Result<(String, Option<String>)> {
-    let server = server.or(saved.map(|login| login.server.as_str())).unwrap_or(SERVER_DEFAULT);
+    let server = server
+        .or(saved.map(|login| login.server.as_str()))
+        .unwrap_or(SERVER_DEFAULT);
     let server = server_normal(server)?;
     let saved = saved.filter(|login| server_normal(&login.server).is_ok_and(|own| own == server));
     let token = token.or_else(|| saved.map(|login| login.token.clone()));

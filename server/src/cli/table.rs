@@ -12,7 +12,11 @@ const LAST_WIDTH_MIN: u16 = 10;
 
 /// A table with a heading. Each cell is made safe here.
 #[must_use]
-pub fn table<const N: usize>(context: &Context, heading: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub fn table<const N: usize>(
+    context: &Context,
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut table = bare(context);
     table.set_header(heading);
     for row in rows {
@@ -44,7 +48,9 @@ fn bare(context: &Context) -> Table {
 fn print(table: &mut Table) -> String {
     let widths = table.column_max_content_widths();
     let fixed: u16 = widths.iter().rev().skip(1).map(|width| width.saturating_add(GAP)).sum();
-    let fits = table.width().is_some_and(|width| fixed.saturating_add(LAST_WIDTH_MIN) <= width);
+    let fits = table
+        .width()
+        .is_some_and(|width| fixed.saturating_add(LAST_WIDTH_MIN) <= width);
     let last = widths.len().saturating_sub(1);
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if at == last { 0 } else { GAP }));

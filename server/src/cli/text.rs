@@ -45,7 +45,8 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> String {
 
 /// Control characters, and Unicode's marks of direction (UAX #9): explicit ones and isolates.
 fn steers(c: char) -> bool {
-    let is_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_direction =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || is_direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
@@ -78,7 +79,11 @@ impl Context {
             secs @ 6_000..=172_799 => format!("{} h", secs / 3_600),
             secs => format!("{} d", secs / 86_400),
         };
-        if secs < 0 { format!("in {text}") } else { format!("{text} ago") }
+        if secs < 0 {
+            format!("in {text}")
+        } else {
+            format!("{text} ago")
+        }
     }
 
     /// As [`Context::age`]; `-` for never.
@@ -90,13 +95,18 @@ impl Context {
     /// The reader's own clock: `2026-01-02 03:04:05`.
     #[must_use]
     pub fn local(&self, at: Timestamp) -> String {
-        at.to_zoned_datetime(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        at.to_zoned_datetime(self.zone.clone())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string()
     }
 
     /// Both: `3 m ago (2026-01-02 03:04:05 CET)`.
     #[must_use]
     pub fn age_and_local(&self, at: Timestamp) -> String {
-        let local = at.to_zoned_datetime(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string();
+        let local = at
+            .to_zoned_datetime(self.zone.clone())
+            .strftime("%Y-%m-%d %H:%M:%S %Z")
+            .to_string();
         format!("{} ({local})", self.age(at))
     }
 }

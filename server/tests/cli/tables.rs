@@ -194,7 +194,10 @@ fn drift_of_the_fleet_and_of_a_node() {
         { "variant": "bb".repeat(32), "expected": { "mode": "0644" }, "actual": null,
           "nodes": ["gpu-03"], "node_count": 1 },
     ]));
-    check("drift_variants", &render::variants(&groups[0], &variants, &context(None)));
+    check(
+        "drift_variants",
+        &render::variants(&groups[0], &variants, &context(None)),
+    );
 
     let mut node = json!({
         "node": "01940000-0000-7000-8000-000000000001", "name": "gpu-01", "verdict": "drift",

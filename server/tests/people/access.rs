@@ -52,13 +52,19 @@ async fn every_route_asks_who_is_there() {
             if is_public {
                 assert_ne!(answer.status, StatusCode::UNAUTHORIZED, "{route:?}: {answer:?}");
             } else {
-                assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{route:?} with {token:?}: {answer:?}");
+                assert_eq!(
+                    answer.status,
+                    StatusCode::UNAUTHORIZED,
+                    "{route:?} with {token:?}: {answer:?}"
+                );
                 assert!(!answer.error().is_empty());
             }
         }
     }
     for route in PUBLIC.iter().chain(&VIEWER_CHANGES) {
-        let listed = routes.iter().any(|(method, path)| (method.as_str(), path.as_str()) == *route);
+        let listed = routes
+            .iter()
+            .any(|(method, path)| (method.as_str(), path.as_str()) == *route);
         assert!(listed, "{route:?} is no route any more");
     }
 }
@@ -72,7 +78,9 @@ async fn a_viewer_reads_everything_and_changes_nothing() {
             continue;
         }
         let verb = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-        let answer = server.ask(verb.clone(), &filled(&path), Some(&server.viewer), None).await;
+        let answer = server
+            .ask(verb.clone(), &filled(&path), Some(&server.viewer), None)
+            .await;
         if verb == Method::GET {
             let status = answer.status;
             let understood = status == StatusCode::OK

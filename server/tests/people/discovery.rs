@@ -14,7 +14,9 @@ async fn a_window_is_armed_listed_and_ended() {
     assert_eq!(armed.body["armed_by"], "admin");
     let open = server.get("/api/v1/discovery").await;
     assert_eq!(open.body.as_array().unwrap().len(), 1);
-    let ended = server.ask(Method::DELETE, "/api/v1/discovery", Some(&server.admin), None).await;
+    let ended = server
+        .ask(Method::DELETE, "/api/v1/discovery", Some(&server.admin), None)
+        .await;
     assert_eq!(ended.body, json!({ "windows": 1 }));
     assert_eq!(server.get("/api/v1/discovery").await.body, json!([]));
 }
@@ -45,7 +47,10 @@ async fn sightings_go_when_the_machine_is_listed() {
     let mac = "52:54:00:aa:00:09";
     for _ in 0..2 {
         let store = &server.app.store;
-        store.sighting_record(mac, Some("PXEClient"), Some(7), None).await.unwrap();
+        store
+            .sighting_record(mac, Some("PXEClient"), Some(7), None)
+            .await
+            .unwrap();
     }
     let seen = server.get("/api/v1/sightings").await;
     assert_eq!((&seen.body[0]["mac"], &seen.body[0]["count"]), (&json!(mac), &json!(2)));

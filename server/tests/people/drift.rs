@@ -18,11 +18,17 @@ fn changed_file(path: &str) -> Difference {
 
 async fn store_report(server: &Server, baseline: &Baseline, report: &DriftReport) -> Value {
     let store = &server.app.store;
-    let stored = store.report_store(baseline.node_id, report, |_| Severity::High).await.unwrap();
+    let stored = store
+        .report_store(baseline.node_id, report, |_| Severity::High)
+        .await
+        .unwrap();
     assert!(matches!(stored, store::ReportStored::Stored { .. }), "{stored:?}");
     let drift = server.get(&format!("/api/v1/nodes/{}/drift", baseline.node_id)).await;
     let node = server.get(&format!("/api/v1/nodes/{}", baseline.node_id)).await;
-    assert_eq!(node.body["drift"], drift.body["verdict"], "the list says what the page says");
+    assert_eq!(
+        node.body["drift"], drift.body["verdict"],
+        "the list says what the page says"
+    );
     drift.body
 }
 
@@ -31,7 +37,10 @@ async fn the_verdict_follows_the_newest_report() {
     let server = Server::start().await;
     let (node, baseline) = server.installed_node("n1", "52:54:00:aa:00:01").await;
     let before = server.get("/api/v1/nodes/n1/drift").await;
-    assert_eq!((&before.body["verdict"], &before.body["report"]), (&json!("unknown"), &Value::Null));
+    assert_eq!(
+        (&before.body["verdict"], &before.body["report"]),
+        (&json!("unknown"), &Value::Null)
+    );
 
     let mut broken_off = report(&baseline, 1, Vec::new());
     broken_off.scan.complete = false;
@@ -39,7 +48,11 @@ async fn the_verdict_follows_the_newest_report() {
     assert_eq!(drift["verdict"], "unknown", "{drift}");
 
     let drift = store_report(&server, &baseline, &report(&baseline, 2, Vec::new())).await;
-    assert_eq!((&drift["verdict"], &drift["findings"]), (&json!("clean"), &json!([])), "{drift}");
+    assert_eq!(
+        (&drift["verdict"], &drift["findings"]),
+        (&json!("clean"), &json!([])),
+        "{drift}"
+    );
 
     let mut gaps = report(&baseline, 3, Vec::new());
     gaps.not_looked_at.push(NotLookedAt {
@@ -59,7 +72,11 @@ async fn the_verdict_follows_the_newest_report() {
 
     let differs = report(&baseline, 5, vec![changed_file("/etc/motd")]);
     let drift = store_report(&server, &baseline, &differs).await;
-    assert_eq!((&drift["verdict"], &drift["name"]), (&json!("drift"), &json!("n1")), "{drift}");
+    assert_eq!(
+        (&drift["verdict"], &drift["name"]),
+        (&json!("drift"), &json!("n1")),
+        "{drift}"
+    );
     assert_eq!(drift["node"], json!(node));
     assert_eq!(drift["findings"][0]["key"], "/etc/motd");
     assert_eq!(drift["findings"][0]["actual"]["mode"], "0666");
@@ -79,7 +96,10 @@ async fn the_same_thing_on_two_nodes_is_one_group() {
     let groups = server.get("/api/v1/drift").await;
     let groups = groups.body.as_array().unwrap();
     assert_eq!(groups.len(), 2);
-    assert_eq!((&groups[0]["key"], &groups[0]["nodes"]), (&json!("/etc/motd"), &json!(2)));
+    assert_eq!(
+        (&groups[0]["key"], &groups[0]["nodes"]),
+        (&json!("/etc/motd"), &json!(2))
+    );
     let path = format!("/api/v1/drift/{}", groups[0]["group"].as_str().unwrap());
     let variants = server.get(&path).await;
     assert_eq!(variants.body.as_array().unwrap().len(), 1);

@@ -31,7 +31,13 @@ async fn a_node_is_added_found_renamed_and_forgotten() {
     let renamed = server.ask(Method::PATCH, path, admin, Some(&rename("n2"))).await;
     assert_eq!(renamed.body["name"], "n2");
     let events = server.get("/api/v1/nodes/n2/events").await;
-    let kinds: Vec<_> = events.body.as_array().unwrap().iter().map(|e| e["kind"].clone()).collect();
+    let kinds: Vec<_> = events
+        .body
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["kind"].clone())
+        .collect();
     assert_eq!(kinds, ["node_added", "node_renamed"]);
 
     let gone = server.ask(Method::DELETE, "/api/v1/nodes/n2", admin, None).await;
@@ -67,9 +73,13 @@ async fn approval_names_the_node_and_asks_for_a_deployment() {
             uefi,
             ..Inventory::default()
         };
-        server.app.store.node_set_inventory(node, &inventory, &[]).await.unwrap();
+        server
+            .app
+            .store
+            .node_set_inventory(node, &inventory, &[])
+            .await
+            .unwrap();
     };
-    inventoried(false).await;
     let approve = async |name: &str, image: &str| {
         let body = json!({ "name": name, "image": image, "disk": { "serial": "S1" } });
         server.post(&format!("/api/v1/nodes/{MAC}/approve"), body).await
@@ -77,12 +87,16 @@ async fn approval_names_the_node_and_asks_for_a_deployment() {
     let name = async || server.get(&format!("/api/v1/nodes/{node}")).await.body["name"].clone();
 
     let answer = approve("gpu-01", "debian-12-lab").await;
-    assert_eq!((answer.status, answer.error()), (StatusCode::NOT_FOUND, "no image debian-12-lab"));
+    assert_eq!(
+        (answer.status, answer.error()),
+        (StatusCode::NOT_FOUND, "no image debian-12-lab")
+    );
     server.image("os", "debian-12-lab", "20260101T000000Z").await;
     let answer = approve("gpu-01", "debian-12-lab").await;
     assert_eq!(answer.status, StatusCode::CONFLICT);
     assert!(answer.error().contains("no agent layer"), "{answer:?}");
     server.image("agent", "plumbline-agent", "20260101T000000Z").await;
+    inventoried(false).await;
     let answer = approve("gpu-01", "debian-12-lab").await;
     assert_eq!(answer.status, StatusCode::CONFLICT);
     assert!(answer.error().contains("UEFI"), "{answer:?}");
@@ -101,7 +115,9 @@ async fn approval_names_the_node_and_asks_for_a_deployment() {
     assert_eq!(answer.body["requested_by"], "admin");
     assert_eq!(answer.body["disk_rule"]["serial"], "S1");
     assert_eq!(name().await, "gpu-01");
-    let shown = server.get(&format!("/api/v1/deployments/{}", answer.body["id"].as_str().unwrap())).await;
+    let shown = server
+        .get(&format!("/api/v1/deployments/{}", answer.body["id"].as_str().unwrap()))
+        .await;
     assert_eq!(shown.body["id"], answer.body["id"]);
     let listed = server.get("/api/v1/nodes/gpu-01/deployments").await;
     assert_eq!(listed.body.as_array().unwrap().len(), 1);
@@ -118,7 +134,11 @@ async fn a_quarantined_node_waits_for_its_release() {
     let node = server.node("n1", MAC).await;
     server.image("os", "debian-12-lab", "20260101T000000Z").await;
     server.image("agent", "plumbline-agent", "20260101T000000Z").await;
-    let release = async || server.ask(Method::POST, "/api/v1/nodes/n1/release", Some(&server.admin), None).await;
+    let release = async || {
+        server
+            .ask(Method::POST, "/api/v1/nodes/n1/release", Some(&server.admin), None)
+            .await
+    };
     assert_eq!(release().await.status, StatusCode::CONFLICT);
     let misused = Observed::TokenMisused {
         reason: "claimed twice".to_owned(),
@@ -128,7 +148,9 @@ async fn a_quarantined_node_waits_for_its_release() {
     let refused = server.post("/api/v1/nodes/n1/deployments", deploy.clone()).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
     assert!(refused.error().contains("release it first"), "{refused:?}");
-    let kept = server.ask(Method::DELETE, "/api/v1/nodes/n1", Some(&server.admin), None).await;
+    let kept = server
+        .ask(Method::DELETE, "/api/v1/nodes/n1", Some(&server.admin), None)
+        .await;
     assert_eq!(kept.status, StatusCode::CONFLICT);
     assert_eq!(release().await.body["state"], "waiting_approval");
     let deployed = server.post("/api/v1/nodes/n1/deployments", deploy).await;
@@ -139,7 +161,9 @@ async fn a_quarantined_node_waits_for_its_release() {
 async fn news_ends_the_wait_for_events() {
     let server = Server::start().await;
     let node = server.node("n1", MAC).await;
-    let last = server.get("/api/v1/nodes/n1/events").await.body[0]["id"].as_i64().unwrap();
+    let last = server.get("/api/v1/nodes/n1/events").await.body[0]["id"]
+        .as_i64()
+        .unwrap();
     let started = Instant::now();
     let none = server.get(&format!("/api/v1/nodes/n1/events?after={last}")).await;
     assert_eq!(none.body, json!([]), "no wait was asked for");
@@ -156,7 +180,10 @@ async fn news_ends_the_wait_for_events() {
     let (answer, ()) = tokio::join!(server.get(&path), news);
     assert_eq!(answer.body[0]["kind"], "dhcp_offer");
     assert_eq!(answer.body.as_array().unwrap().len(), 1);
-    assert!(started.elapsed() < Duration::from_secs(15), "the wait ended with the news");
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "the wait ended with the news"
+    );
 }
 
 #[tokio::test]
@@ -173,6 +200,17 @@ async fn an_image_in_use_stays() {
     assert!(used.error().contains("used"), "{used:?}");
     assert_eq!(remove("unused").await.status, StatusCode::NO_CONTENT);
     assert_eq!(server.get("/api/v1/images/unused").await.status, StatusCode::NOT_FOUND);
-    let gone = server.ask(Method::POST, "/api/v1/images/debian-12-lab/verify", Some(&server.admin), None).await;
-    assert_eq!(gone.status, StatusCode::NOT_FOUND, "registered, but its data are not there");
+    let gone = server
+        .ask(
+            Method::POST,
+            "/api/v1/images/debian-12-lab/verify",
+            Some(&server.admin),
+            None,
+        )
+        .await;
+    assert_eq!(
+        gone.status,
+        StatusCode::NOT_FOUND,
+        "registered, but its data are not there"
+    );
 }

@@ -7,8 +7,7 @@ use serde_json::json;
 use super::Server;
 
 async fn post(server: &Server, body: impl Into<Body>, content_type: Option<&str>) -> super::support::Answer {
-    let mut request =
-        Request::post("/api/v1/nodes").header(header::AUTHORIZATION, format!("Bearer {}", server.admin));
+    let mut request = Request::post("/api/v1/nodes").header(header::AUTHORIZATION, format!("Bearer {}", server.admin));
     if let Some(content_type) = content_type {
         request = request.header(header::CONTENT_TYPE, content_type);
     }
@@ -66,7 +65,9 @@ async fn what_is_not_there_is_told_in_json() {
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
         assert!(answer.error().contains(path), "{answer:?}");
     }
-    let answer = server.ask(Method::PUT, "/api/v1/nodes", Some(&server.admin), None).await;
+    let answer = server
+        .ask(Method::PUT, "/api/v1/nodes", Some(&server.admin), None)
+        .await;
     assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
     assert!(answer.error().contains("PUT"), "{answer:?}");
     let node = server.get("/api/v1/nodes/none").await;

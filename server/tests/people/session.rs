@@ -32,7 +32,10 @@ async fn the_cookie_opens_what_the_token_does_and_scripts_cannot_read_it() {
     let body = json!({ "name": "viewer", "password": PASSWORD });
     let answer = server.ask(Method::POST, SESSION, None, Some(&body)).await;
     let cookie = answer.headers[header::SET_COOKIE].to_str().unwrap();
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    assert!(
+        cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"),
+        "{cookie}"
+    );
     let pair = cookie.split(';').next().unwrap();
     let request = Request::get(SESSION).header(header::COOKIE, pair);
     let who = server.request(request.body(Body::empty()).unwrap()).await;
@@ -75,7 +78,10 @@ async fn a_new_password_ends_the_sessions_of_the_old_one() {
     let server = Server::start().await;
     let users = json!({ "name": "tech", "password": PASSWORD, "role": "admin" });
     let added = server.post("/api/v1/users", users.clone()).await;
-    assert_eq!((added.status, &added.body["role"]), (StatusCode::CREATED, &json!("admin")));
+    assert_eq!(
+        (added.status, &added.body["role"]),
+        (StatusCode::CREATED, &json!("admin"))
+    );
     assert_eq!(server.post("/api/v1/users", users).await.status, StatusCode::CONFLICT);
     let token = server.sign_in("tech").await;
 
@@ -104,7 +110,14 @@ async fn the_first_start_makes_one_admin_and_tells_its_password_once() {
     let guard = auth::SignInGuard::default();
     let signed_in = auth::sign_in(&store, &guard, "admin", &password).await.unwrap();
     assert_eq!(signed_in.role, auth::Role::Admin);
-    for key in [signed_in.token.as_bytes().to_vec(), hex::decode(&signed_in.token).unwrap()] {
-        assert_eq!(store.session_find(&key).await.unwrap(), None, "the database holds no token");
+    for key in [
+        signed_in.token.as_bytes().to_vec(),
+        hex::decode(&signed_in.token).unwrap(),
+    ] {
+        assert_eq!(
+            store.session_find(&key).await.unwrap(),
+            None,
+            "the database holds no token"
+        );
     }
 }

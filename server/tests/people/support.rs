@@ -42,7 +42,9 @@ pub struct Answer {
 impl Answer {
     /// The reason in an error's body.
     pub fn error(&self) -> &str {
-        self.body["error"].as_str().unwrap_or_else(|| panic!("no reason in {self:?}"))
+        self.body["error"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no reason in {self:?}"))
     }
 }
 
@@ -157,7 +159,10 @@ impl Server {
         assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
         let deployment: DeploymentId = answer.body["id"].as_str().unwrap().parse().unwrap();
         let store = &self.app.store;
-        let token = store.token_issue(node, Some((deployment, 1)), mac, "10.0.0.9").await.unwrap();
+        let token = store
+            .token_issue(node, Some((deployment, 1)), mac, "10.0.0.9")
+            .await
+            .unwrap();
         assert!(store.deployment_start(deployment, token).await.unwrap());
         let overlay = format!("overlay of {name}");
         store

@@ -74,7 +74,9 @@ fn expected() -> ExpectedFacts {
         state: "disabled".to_owned(),
     }];
     overlay.sysctls = pairs(&[("net.core.somaxconn", "8192")]);
-    overlay.kernel = Some(kernel("console=tty0 console=ttyS0,115200 ro console=ttyS1,115200 iommu=pt"));
+    overlay.kernel = Some(kernel(
+        "console=tty0 console=ttyS0,115200 ro console=ttyS1,115200 iommu=pt",
+    ));
     let manifests = [image, overlay].map(|header| Manifest::new(header, Vec::new()).unwrap());
     Expected::from_manifests(&manifests).unwrap().facts().clone()
 }
@@ -181,6 +183,20 @@ fn units_have_the_state_the_last_manifest_says() {
             "unit ssh.service: state=enabled > state=disabled",
         ]
     );
+}
+
+#[test]
+fn what_a_generator_pulls_in_for_one_boot_is_no_drift() {
+    let mut expected = expected();
+    let mut observed = clean();
+    let mut of = |should: &str, is: &str| {
+        expected.units = pairs(&[("x.service", should)]);
+        observed.units = Ok(pairs(&[("x.service", is)]));
+        compare_facts(&expected, &observed).differences.is_empty()
+    };
+    assert!(of("static", "enabled-runtime") && of("disabled", "enabled-runtime"));
+    assert!(!of("static", "enabled") && !of("enabled", "enabled-runtime") && !of("masked", "enabled-runtime"));
+    assert!(!of("enabled", "masked-runtime") && !of("static", "masked-runtime"));
 }
 
 #[test]

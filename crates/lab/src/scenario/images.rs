@@ -1,14 +1,14 @@
 //! Images for racks, built by the appliance's own command and kept between runs.
 //!
-//! A build takes minutes, so it is kept under a key made of everything that goes into it: recipes, the builder's
-//! sources, the agent and the boot loaders. Runs get hard links of the immutable files and the keys that signed them.
+//! A build takes minutes, so it is kept with a key made of everything that goes into it: its recipe, the builder's
+//! sources, the boot loaders, the agent. Runs get hard links of the immutable files and the keys that signed them.
 
 use crate::command::run_checked;
 use crate::environment::LabEnvironment;
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,11 +20,42 @@ const COPY_LIMIT: Duration = Duration::from_secs(60);
 /// # Errors
 /// When a build fails; its output was shown.
 pub fn provide(environment: &LabEnvironment, data_dir: &Path) -> Result<()> {
-    let key = inputs_key(environment)?;
-    let kept = environment.work_folder().join("images").join(&key[..16]);
-    if !kept.join("complete").exists() {
-        build(environment, &kept)?;
-        File::create(kept.join("complete"))?;
+    let kept = environment.work_folder().join("images");
+    let recipes = environment.root.join("images");
+    let builder = folder_key(&environment.root.join("server/src/image"))?
+        + &folder_key(&environment.root.join("crates/manifest/src"))?
+        + &folder_key(&environment.loaders)?;
+    let agent = file_key(&environment.agent)?;
+    let (os, deployer) = (recipes.join("debian-12-lab"), recipes.join("deployer"));
+    let builds = [
+        Build {
+            name: "debian-12-lab",
+            key: builder.clone() + &folder_key(&os)?,
+            arguments: vec![
+                "build".into(),
+                os.into(),
+                "--loaders".into(),
+                environment.loaders.clone().into(),
+            ],
+        },
+        Build {
+            name: "deployer",
+            key: builder.clone() + &folder_key(&deployer)? + &agent,
+            arguments: vec![
+                "build".into(),
+                deployer.into(),
+                "--agent".into(),
+                environment.agent.clone().into(),
+            ],
+        },
+        Build {
+            name: "agent layer",
+            key: builder + &agent,
+            arguments: vec!["publish-agent".into(), environment.agent.clone().into()],
+        },
+    ];
+    for build in builds {
+        build.keep(environment, &kept)?;
     }
     fs::create_dir_all(data_dir)?;
     for part in ["images", "keys"] {
@@ -40,63 +71,74 @@ pub fn provide(environment: &LabEnvironment, data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn build(environment: &LabEnvironment, kept: &Path) -> Result<()> {
-    // Earlier builds are of other inputs; a half-made one of these inputs is of no use.
-    let all = environment.work_folder().join("images");
-    if all.exists() {
-        fs::remove_dir_all(&all).with_context(|| format!("removing {}", all.display()))?;
-    }
-    fs::create_dir_all(kept)?;
-    let agent = environment.agent.as_os_str();
-    let recipe = |name: &str| environment.root.join("images").join(name);
-    let plumbline = |arguments: &[&std::ffi::OsStr]| {
-        let mut command = Command::new(&environment.server);
-        command.args(arguments).arg("--data-dir").arg(kept);
-        command
-    };
-    let (image, build, publish) = ("image".as_ref(), "build".as_ref(), "publish-agent".as_ref());
-    let mut os = plumbline(&[image, build, recipe("debian-12-lab").as_os_str()]);
-    os.arg("--loaders").arg(&environment.loaders);
-    shown("building the image debian-12-lab", os)?;
-    let mut deployer = plumbline(&[image, build, recipe("deployer").as_os_str()]);
-    deployer
-        .arg("--loaders")
-        .arg(&environment.loaders)
-        .arg("--agent")
-        .arg(agent);
-    shown("building the deployer", deployer)?;
-    shown("publishing the agent layer", plumbline(&[image, publish, agent]))
+/// One image, and what it is built from.
+struct Build {
+    name: &'static str,
+    key: String,
+    arguments: Vec<OsString>,
 }
 
-/// Runs a long command with its lines on standard error.
-fn shown(what: &str, mut command: Command) -> Result<()> {
+impl Build {
+    /// Builds the image unless the one kept has the same inputs; the one before it is forgotten.
+    fn keep(&self, environment: &LabEnvironment, kept: &Path) -> Result<()> {
+        let stamp = kept.join(self.name.replace(' ', "-")).with_extension("stamp");
+        let before = fs::read_to_string(&stamp).unwrap_or_default();
+        let (key, digest) = before.split_once('\n').unwrap_or_default();
+        if key == self.key {
+            return Ok(());
+        }
+        fs::create_dir_all(kept)?;
+        let mut command = Command::new(&environment.server);
+        command
+            .args(["image", "--json"])
+            .args(&self.arguments)
+            .arg("--data-dir")
+            .arg(kept);
+        let output = shown(&format!("building {}", self.name), command)?;
+        let built: serde_json::Value = serde_json::from_str(&output).context("the build's JSON")?;
+        let built = built["digest"].as_str().context("the digest of what was built")?;
+        if !digest.is_empty() && digest != built {
+            for part in ["manifests", "artifacts"] {
+                let old = kept.join("images").join(part).join(digest.trim());
+                if old.exists() {
+                    fs::remove_dir_all(&old).with_context(|| format!("removing {}", old.display()))?;
+                }
+            }
+        }
+        fs::write(&stamp, format!("{}\n{built}", self.key))?;
+        Ok(())
+    }
+}
+
+/// Runs a long command, its progress on standard error as it goes; returns its standard output.
+fn shown(what: &str, mut command: Command) -> Result<String> {
     let started = Instant::now();
     eprintln!("{what} …");
-    let mut child = command
+    let output = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .spawn()
+        .stderr(Stdio::inherit())
+        .output()
         .with_context(|| format!("{what}: cannot start {}", command.get_program().display()))?;
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines() {
-            eprintln!("  {}", line?);
-        }
-    }
-    let status = child.wait()?;
-    anyhow::ensure!(status.success(), "{what} ended with {status}");
+    anyhow::ensure!(output.status.success(), "{what} ended with {}", output.status);
     eprintln!("{what}: {} s", started.elapsed().as_secs());
-    Ok(())
+    String::from_utf8(output.stdout).with_context(|| format!("{what}: its output"))
 }
 
-/// Names everything a build depends on.
-fn inputs_key(environment: &LabEnvironment) -> Result<String> {
+fn folder_key(folder: &Path) -> Result<String> {
     let mut hasher = Sha256::new();
-    for folder in ["images", "server/src/image", "crates/manifest/src"] {
-        add_folder(&mut hasher, &environment.root.join(folder))?;
-    }
-    add_file(&mut hasher, &environment.agent)?;
-    add_folder(&mut hasher, &environment.loaders)?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    add_folder(&mut hasher, folder)?;
+    Ok(hex(hasher))
+}
+
+fn file_key(path: &Path) -> Result<String> {
+    let mut hasher = Sha256::new();
+    add_file(&mut hasher, path)?;
+    Ok(hex(hasher))
+}
+
+fn hex(hasher: Sha256) -> String {
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn add_folder(hasher: &mut Sha256, folder: &Path) -> Result<()> {

@@ -158,7 +158,7 @@ impl Run {
             Ok(found.filter(|one| one["count"].as_u64().unwrap_or(0) >= 2))
         })?;
         neighbour
-            .wait_serial("PXE-E16", NEIGHBOUR_LIMIT)
+            .wait_serial("PXE-E18", NEIGHBOUR_LIMIT)
             .context("its firmware should say that nobody answered")?;
         neighbour.power_off()?;
         let nodes = self.appliance.cli(&["node", "list"])?;

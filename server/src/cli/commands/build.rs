@@ -61,7 +61,9 @@ fn folders(place: &PlaceArguments) -> anyhow::Result<(PathBuf, PathBuf)> {
         return Ok((data_dir.clone(), LOADERS_DEFAULT.into()));
     }
     let config = Config::load(place.config.config.as_deref())?;
-    let loaders = config.boot.map_or_else(|| LOADERS_DEFAULT.into(), |boot| boot.loaders_dir);
+    let loaders = config
+        .boot
+        .map_or_else(|| LOADERS_DEFAULT.into(), |boot| boot.loaders_dir);
     Ok((place.data_dir.clone().unwrap_or(config.data_dir), loaders))
 }
 

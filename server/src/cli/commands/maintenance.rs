@@ -25,7 +25,12 @@ pub fn check_config(path: Option<&Path>) -> anyhow::Result<()> {
         || "off: no [boot]".to_owned(),
         |boot| {
             let mode = format!("{:?}", boot.dhcp).to_lowercase();
-            format!("{} on {}, DHCP {mode}, {}", boot.address, boot.interface, boot.http_url())
+            format!(
+                "{} on {}, DHCP {mode}, {}",
+                boot.address,
+                boot.interface,
+                boot.http_url()
+            )
         },
     );
     let rows = [
@@ -47,7 +52,11 @@ pub async fn migrate(path: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(path)?;
     if let Some(url) = &config.database_url {
         let options = url.parse().context("database.url")?;
-        Store::connect(options).await.context("migrating the database of database.url")?.close().await;
+        Store::connect(options)
+            .await
+            .context("migrating the database of database.url")?
+            .close()
+            .await;
         return output::print("the database is up to date\n");
     }
     let cluster = cluster::start(&ClusterConfig::new(&config.data_dir)).await?;

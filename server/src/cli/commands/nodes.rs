@@ -30,22 +30,30 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
         NodeCommand::Add { name, mac } => {
             let body = json!({ "name": name, "mac": mac });
             let answer = client.send(Method::POST, &["nodes"], Some(&body)).await?;
-            output.show(&answer, |node: &Node, _| format!("{} is in the rack plan\n", text::cell(node.reference())))
+            output.show(&answer, |node: &Node, _| {
+                format!("{} is in the rack plan\n", text::cell(node.reference()))
+            })
         }
         NodeCommand::Approve { node, name, install } => {
             let body = json!({ "name": name, "image": install.image, "disk": disk(install) });
-            let answer = client.send(Method::POST, &["nodes", node, "approve"], Some(&body)).await?;
+            let answer = client
+                .send(Method::POST, &["nodes", node, "approve"], Some(&body))
+                .await?;
             output.show(&answer, render::deployment)
         }
         NodeCommand::Deploy { node, install } => {
             let body = json!({ "image": install.image, "disk": disk(install) });
-            let answer = client.send(Method::POST, &["nodes", node, "deployments"], Some(&body)).await?;
+            let answer = client
+                .send(Method::POST, &["nodes", node, "deployments"], Some(&body))
+                .await?;
             output.show(&answer, render::deployment)
         }
         NodeCommand::Rename { node, name } => {
             let body = json!({ "name": name });
             let answer = client.send(Method::PATCH, &["nodes", node], Some(&body)).await?;
-            output.show(&answer, |node: &Node, _| format!("the node is {} now\n", text::cell(node.reference())))
+            output.show(&answer, |node: &Node, _| {
+                format!("the node is {} now\n", text::cell(node.reference()))
+            })
         }
         NodeCommand::Remove { node, yes } => remove(client, output, node, *yes).await,
         NodeCommand::Release { node } => {

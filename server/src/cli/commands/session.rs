@@ -46,11 +46,14 @@ pub async fn login(server: Option<&str>, output: Output, user: &str) -> anyhow::
     let (name, role, expires_at) = (&signed_in.name, &signed_in.role, signed_in.expires_at);
     if output.json {
         // Without the token: logs keep what is printed.
-        return output.json(&json!({ "server": server, "name": name, "role": role, "expires_at": expires_at.to_string() }));
+        return output
+            .json(&json!({ "server": server, "name": name, "role": role, "expires_at": expires_at.to_string() }));
     }
     let context = crate::cli::output::context();
     let ends = context.age(expires_at);
-    output.say(&format!("signed in to {server} as {name} ({role}); the session ends {ends}"))
+    output.say(&format!(
+        "signed in to {server} as {name} ({role}); the session ends {ends}"
+    ))
 }
 
 /// Ends the session and forgets the login. The login is forgotten even when the server cannot be told.

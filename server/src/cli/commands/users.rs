@@ -27,7 +27,9 @@ pub async fn user(client: &Client, output: Output, command: &UserCommand) -> any
             client
                 .send(Method::PATCH, &["users", name, "password"], Some(&body))
                 .await?;
-            output.say(&format!("the password of {name} is changed; sessions of {name} have ended"))
+            output.say(&format!(
+                "the password of {name} is changed; sessions of {name} have ended"
+            ))
         }
     }
 }

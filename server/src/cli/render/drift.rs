@@ -14,7 +14,8 @@ const NODES_SHOWN: usize = 20;
 #[must_use]
 pub fn groups(groups: &[Group], context: &Context) -> String {
     if groups.is_empty() {
-        return "no differences were reported (`plumbline node list` shows which nodes could not be looked at)\n".into();
+        return "no differences were reported (`plumbline node list` shows which nodes could not be looked at)\n"
+            .into();
     }
     let heading = ["SEVERITY", "KIND", "WHAT", "NODES", "VARIANTS", "SINCE", "GROUP"];
     let rows = groups.iter().map(|group| {
@@ -55,7 +56,11 @@ pub fn variants(group: &Group, variants: &[Variant], context: &Context) -> Strin
         if left_out > 0 {
             nodes.push(format!("and {left_out} more"));
         }
-        text.push_str(&format!("  on {}: {}\n", count(variant.node_count, "node"), nodes.join(", ")));
+        text.push_str(&format!(
+            "  on {}: {}\n",
+            count(variant.node_count, "node"),
+            nodes.join(", ")
+        ));
     }
     text
 }
@@ -130,7 +135,9 @@ fn difference(expected: Option<&Attributes>, actual: Option<&Attributes>) -> Str
         (Some(expected), Some(actual)) => {
             let names: std::collections::BTreeSet<&String> = expected.keys().chain(actual.keys()).collect();
             let side = |attributes: &Attributes, name: &str| {
-                attributes.get(name).map_or_else(|| "(none)".to_owned(), |value| cell(value))
+                attributes
+                    .get(name)
+                    .map_or_else(|| "(none)".to_owned(), |value| cell(value))
             };
             names
                 .into_iter()

@@ -15,7 +15,16 @@ pub fn images(images: &[Image], context: &Context) -> String {
     if images.is_empty() {
         return "no images: `plumbline image build DIR` makes one\n".to_owned();
     }
-    let heading = ["NAME", "VERSION", "KIND", "DIGEST", "FILES", "SIZE", "STORED", "REGISTERED"];
+    let heading = [
+        "NAME",
+        "VERSION",
+        "KIND",
+        "DIGEST",
+        "FILES",
+        "SIZE",
+        "STORED",
+        "REGISTERED",
+    ];
     let rows = images.iter().map(|image| {
         [
             image.name.clone(),
@@ -44,7 +53,10 @@ pub fn image(image: &Image, context: &Context) -> String {
         ("version", image.version.clone()),
         ("kind", image.kind.clone()),
         ("digest", image.digest.clone()),
-        ("description", image.description.clone().unwrap_or_else(|| "-".to_owned())),
+        (
+            "description",
+            image.description.clone().unwrap_or_else(|| "-".to_owned()),
+        ),
         ("architecture", image.architecture.clone()),
         ("files", format!("{} ({})", image.files, classes.join(", "))),
         ("size", size_text(image.content_bytes)),

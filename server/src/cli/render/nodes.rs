@@ -11,7 +11,8 @@ use crate::cli::views::{Deployment, Event, Node};
 #[must_use]
 pub fn nodes(nodes: &[Node], context: &Context) -> String {
     if nodes.is_empty() {
-        return "no nodes: `plumbline node add NAME MAC` lists one, `plumbline discovery arm SUBNET` finds them\n".into();
+        return "no nodes: `plumbline node add NAME MAC` lists one, `plumbline discovery arm SUBNET` finds them\n"
+            .into();
     }
     let heading = ["NODE", "STATE", "SINCE", "DRIFT", "AGENT", "REASON"];
     let rows = nodes.iter().map(|node| {
@@ -39,7 +40,8 @@ pub fn node(node: &Node, context: &Context) -> String {
         ("drift", format!("{}: {}", node.drift, node.drift_reason)),
         (
             "last complete scan",
-            node.scanned_at.map_or_else(|| "never".to_owned(), |at| context.age_and_local(at)),
+            node.scanned_at
+                .map_or_else(|| "never".to_owned(), |at| context.age_and_local(at)),
         ),
         ("MACs", node.macs.join(", ")),
         ("address", node.address.clone().unwrap_or_else(|| "-".to_owned())),
@@ -85,7 +87,10 @@ fn hardware(inventory: &Inventory, rows: &mut Vec<(&'static str, String)>) {
         .flatten()
         .map(String::as_str)
         .collect();
-    let serial = dmi.serial.as_deref().map_or(String::new(), |serial| format!(", serial {serial}"));
+    let serial = dmi
+        .serial
+        .as_deref()
+        .map_or(String::new(), |serial| format!(", serial {serial}"));
     let cpu = &inventory.cpu;
     let model = cpu.model.as_deref().unwrap_or("unknown processor");
     let firmware = if inventory.uefi { "UEFI" } else { "BIOS" };
@@ -94,7 +99,10 @@ fn hardware(inventory: &Inventory, rows: &mut Vec<(&'static str, String)>) {
         ("hardware", format!("{}{serial}", maker.join(" "))),
         (
             "processors",
-            format!("{model}: {} sockets, {} cores, {} threads", cpu.sockets, cpu.cores, cpu.threads),
+            format!(
+                "{model}: {} sockets, {} cores, {} threads",
+                cpu.sockets, cpu.cores, cpu.threads
+            ),
         ),
         ("memory", size_text(inventory.memory_bytes)),
         ("firmware", format!("{firmware} {version}")),

@@ -13,10 +13,7 @@ use crate::http::error::ErrorBody;
 /// Lists what differs over all nodes, gravest and widest first: one entry for the same thing on many nodes.
 #[utoipa::path(get, path = "/drift", tag = "drift",
     responses((status = 200, body = Vec<FindingGroup>), (status = "4XX", body = ErrorBody)))]
-pub(super) async fn drift_groups(
-    _viewer: Viewer,
-    State(app): State<App>,
-) -> Result<Json<Vec<FindingGroup>>, AppError> {
+pub(super) async fn drift_groups(_viewer: Viewer, State(app): State<App>) -> Result<Json<Vec<FindingGroup>>, AppError> {
     Ok(Json(app.store.finding_group_list().await?))
 }
 

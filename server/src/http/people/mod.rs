@@ -93,7 +93,11 @@ pub fn openapi() -> OpenApi {
 
 fn routes() -> OpenApiRouter<People> {
     let api = OpenApiRouter::new()
-        .routes(routes!(session::session_create, session::session_get, session::session_delete))
+        .routes(routes!(
+            session::session_create,
+            session::session_get,
+            session::session_delete
+        ))
         .routes(routes!(users::user_create))
         .routes(routes!(users::user_set_password))
         .routes(routes!(nodes::node_list, nodes::node_create))

@@ -56,8 +56,5 @@ pub(super) async fn session_delete(
     if let Some(token) = identity::token(&headers) {
         auth::sign_out(&app.store, token).await?;
     }
-    Ok((
-        StatusCode::NO_CONTENT,
-        [(header::SET_COOKIE, identity::cookie_clear())],
-    ))
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, identity::cookie_clear())]))
 }
