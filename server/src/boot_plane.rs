@@ -6,8 +6,8 @@ use std::path::Path;
 use lifecycle::NodeState;
 use netboot::MacAddr;
 use netboot::dhcp::{
-    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, MessageType, Mode,
-    NodeStanding, Request, Standing,
+    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, MessageType,
+    Mode, NodeStanding, Request, Standing,
 };
 use netboot::tftp::{
     FileMap, FileName, OpenError, TftpConfig, TftpFile, TftpServer, TftpSource, TransferEvent, TransferEventKind,
@@ -31,7 +31,9 @@ pub fn load_loaders(dir: &Path) -> anyhow::Result<FileMap> {
     let entries = std::fs::read_dir(dir).with_context(|| format!("boot loaders {}: {hint}", dir.display()))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("boot loaders {}", dir.display()))?;
-        let metadata = entry.metadata().with_context(|| format!("{}", entry.path().display()))?;
+        let metadata = entry
+            .metadata()
+            .with_context(|| format!("{}", entry.path().display()))?;
         let name = entry.file_name();
         if !metadata.is_file() || metadata.len() > LOADER_BYTES_MAX || name.as_encoded_bytes().ends_with(b".json") {
             continue;
@@ -40,7 +42,11 @@ pub fn load_loaders(dir: &Path) -> anyhow::Result<FileMap> {
         let content = std::fs::read(entry.path()).with_context(|| format!("{}", entry.path().display()))?;
         map.insert(name, TftpFile::from(content));
     }
-    anyhow::ensure!(!map.is_empty(), "boot loaders {}: the folder is empty: {hint}", dir.display());
+    anyhow::ensure!(
+        !map.is_empty(),
+        "boot loaders {}: the folder is empty: {hint}",
+        dir.display()
+    );
     Ok(map)
 }
 
@@ -56,7 +62,13 @@ pub fn dhcp_server(app: &App, config: &BootConfig) -> std::io::Result<Option<Dhc
     };
     let mut dhcp = DhcpConfig::new(mode, config.address.addr(), &config.http_url());
     dhcp.interface = Some(config.interface.clone());
-    let server = DhcpServer::bind(dhcp, Dhcp { app: app.clone(), config: config.clone() })?;
+    let server = DhcpServer::bind(
+        dhcp,
+        Dhcp {
+            app: app.clone(),
+            config: config.clone(),
+        },
+    )?;
     app.metrics.add_protocol("dhcp", server.counters());
     Ok(Some(server))
 }
@@ -87,8 +99,13 @@ impl std::fmt::Debug for Dhcp {
 
 impl Dhcp {
     async fn standing(&self, request: &Request, mode: Mode) -> Result<Standing, AppError> {
-        let unlisted = Standing { node: NodeStanding::Unlisted, lease: None };
-        let Some(mac) = request.identity().mac() else { return Ok(unlisted) };
+        let unlisted = Standing {
+            node: NodeStanding::Unlisted,
+            lease: None,
+        };
+        let Some(mac) = request.identity().mac() else {
+            return Ok(unlisted);
+        };
         let mac = mac.to_string();
         let node = match self.app.store.node_find_by_mac(&mac).await? {
             Some(node) => Some(node),
@@ -96,13 +113,24 @@ impl Dhcp {
         };
         let Some(node) = node else { return Ok(unlisted) };
         let state = self.app.store.node_get(node).await?.state;
-        let node = if state == NodeState::Discovering { NodeStanding::Discovering } else { NodeStanding::Listed };
-        let asks = matches!(request.message_type(), MessageType::Discover | MessageType::Request | MessageType::Inform);
+        let node = if state == NodeState::Discovering {
+            NodeStanding::Discovering
+        } else {
+            NodeStanding::Listed
+        };
+        let asks = matches!(
+            request.message_type(),
+            MessageType::Discover | MessageType::Request | MessageType::Inform
+        );
         let lease = match mode {
-            Mode::Full if asks => boot::lease_choose(&self.app, &self.config, &mac).await?.map(|ip| self.offer(ip)),
+            Mode::Full if asks => boot::lease_choose(&self.app, &self.config, &mac)
+                .await?
+                .map(|ip| self.offer(ip)),
             Mode::Full => {
                 let lease = self.app.store.lease_find(&mac).await?;
-                lease.and_then(|lease| lease.address.parse().ok()).map(|ip| self.offer(ip))
+                lease
+                    .and_then(|lease| lease.address.parse().ok())
+                    .map(|ip| self.offer(ip))
             }
             Mode::Proxy | Mode::Off => None,
         };
@@ -133,20 +161,30 @@ impl Dhcp {
             let class = request.vendor_class().map(manifest::escape_bytes);
             let relay = relay.map(|relay| relay.to_string());
             let arch = Some(i32::from(*arch));
-            self.app.store.sighting_record(mac, class.as_deref(), arch, relay.as_deref()).await?;
+            self.app
+                .store
+                .sighting_record(mac, class.as_deref(), arch, relay.as_deref())
+                .await?;
         }
         Ok(None)
     }
 
     async fn keep(&self, request: &Request, decision: &Decision) -> Result<(), AppError> {
-        let Some(mac) = request.identity().mac().map(|mac: MacAddr| mac.to_string()) else { return Ok(()) };
+        let Some(mac) = request.identity().mac().map(|mac: MacAddr| mac.to_string()) else {
+            return Ok(());
+        };
         match decision {
             // A node that is wanted and cannot be helped: its timeline says why. The others are only counted.
             Decision::Ignore {
                 reason: reason @ (IgnoreReason::NoLoader | IgnoreReason::NoLease),
             } => {
                 let detail = format!("{} not answered: {}", request.message_type().name(), reason.as_str());
-                let event = NewEvent { node_id: None, mac: Some(&mac), kind: "dhcp_ignored", detail: &detail };
+                let event = NewEvent {
+                    node_id: None,
+                    mac: Some(&mac),
+                    kind: "dhcp_ignored",
+                    detail: &detail,
+                };
                 Ok(self.app.store.event_add(event).await?)
             }
             Decision::Ignore { .. } => Ok(()),
@@ -154,12 +192,21 @@ impl Dhcp {
             Decision::Lease(LeaseEvent::Declined { .. }) => Ok(self.app.store.lease_decline(&mac).await?),
             Decision::Reply(plan) => {
                 let address = plan.reply.header.yiaddr;
-                let mut detail = format!("{} answered with {}", request.message_type().name(), plan.reply.message_type.name());
+                let mut detail = format!(
+                    "{} answered with {}",
+                    request.message_type().name(),
+                    plan.reply.message_type.name()
+                );
                 if !address.is_unspecified() {
                     detail.push_str(&format!(", address {address}"));
                 }
                 detail.push_str(&format!(", {}", plan.boot.stage()));
-                let event = NewEvent { node_id: None, mac: Some(&mac), kind: "dhcp", detail: &detail };
+                let event = NewEvent {
+                    node_id: None,
+                    mac: Some(&mac),
+                    kind: "dhcp",
+                    detail: &detail,
+                };
                 Ok(self.app.store.event_add(event).await?)
             }
         }
@@ -168,7 +215,9 @@ impl Dhcp {
 
 impl DhcpBackend for Dhcp {
     async fn lookup(&self, request: &Request, mode: Mode) -> Result<Standing, BackendError> {
-        self.standing(request, mode).await.map_err(|error| BackendError(Box::new(error)))
+        self.standing(request, mode)
+            .await
+            .map_err(|error| BackendError(Box::new(error)))
     }
 
     async fn decided(&self, request: &Request, decision: &Decision) {
@@ -197,8 +246,15 @@ impl TftpSource for Tftp {
     async fn event(&self, event: TransferEvent) {
         let (kind, detail) = match &event.kind {
             TransferEventKind::Started { .. } => return,
-            TransferEventKind::Finished { outcome: netboot::tftp::Outcome::Probed, .. } => return,
-            TransferEventKind::Finished { outcome, acked_bytes, duration } => {
+            TransferEventKind::Finished {
+                outcome: netboot::tftp::Outcome::Probed,
+                ..
+            } => return,
+            TransferEventKind::Finished {
+                outcome,
+                acked_bytes,
+                duration,
+            } => {
                 let words = format!("{}: {acked_bytes} bytes in {} ms", outcome.kind(), duration.as_millis());
                 ("tftp", format!("{} {words}", event.name))
             }
@@ -209,9 +265,20 @@ impl TftpSource for Tftp {
         let address = event.peer.ip().to_string();
         let kept = match self.app.store.lease_list().await {
             Ok(leases) => {
-                let mac = leases.into_iter().find(|lease| lease.address == address).map(|lease| lease.mac);
+                let mac = leases
+                    .into_iter()
+                    .find(|lease| lease.address == address)
+                    .map(|lease| lease.mac);
                 let detail = format!("{detail} to {address}");
-                self.app.store.event_add(NewEvent { node_id: None, mac: mac.as_deref(), kind, detail: &detail }).await
+                self.app
+                    .store
+                    .event_add(NewEvent {
+                        node_id: None,
+                        mac: mac.as_deref(),
+                        kind,
+                        detail: &detail,
+                    })
+                    .await
             }
             Err(error) => Err(error),
         };

@@ -25,8 +25,16 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("plumbline");
         let boot_requests = Family::<Kind, Counter>::default();
-        registry.register("boot_http_requests", "Requests on the boot listener by kind", boot_requests.clone());
-        Self { registry, boot_requests, netboot: std::sync::Mutex::default() }
+        registry.register(
+            "boot_http_requests",
+            "Requests on the boot listener by kind",
+            boot_requests.clone(),
+        );
+        Self {
+            registry,
+            boot_requests,
+            netboot: std::sync::Mutex::default(),
+        }
     }
 }
 
@@ -78,7 +86,10 @@ mod tests {
         counters.increment("too_short");
         metrics.add_protocol("dhcp", counters);
         let text = metrics.render();
-        assert!(text.contains("plumbline_boot_http_requests_total{kind=\"pack\"} 2\n"), "{text}");
+        assert!(
+            text.contains("plumbline_boot_http_requests_total{kind=\"pack\"} 2\n"),
+            "{text}"
+        );
         assert!(text.contains("plumbline_dhcp_total{kind=\"too_short\"} 1\n"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }

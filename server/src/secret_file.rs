@@ -33,13 +33,19 @@ pub enum FileError {
 /// # Errors
 /// [`FileError`].
 pub fn load_or_create<E: Display>(path: &Path, make: impl FnOnce() -> Result<String, E>) -> Result<String, FileError> {
-    let failed = |source| FileError::Io { path: path.to_owned(), source };
+    let failed = |source| FileError::Io {
+        path: path.to_owned(),
+        source,
+    };
     match fs::read_to_string(path) {
         Ok(text) => return Ok(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
-    let text = make().map_err(|error| FileError::Make { path: path.to_owned(), problem: error.to_string() })?;
+    let text = make().map_err(|error| FileError::Make {
+        path: path.to_owned(),
+        problem: error.to_string(),
+    })?;
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(failed)?;
     }
@@ -51,7 +57,9 @@ pub fn load_or_create<E: Display>(path: &Path, make: impl FnOnce() -> Result<Str
         .mode(0o600)
         .open(&draft)
         .map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(failed)?;
     fs::rename(&draft, path).map_err(failed)?;
     Ok(text)
 }

@@ -66,7 +66,11 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     }
     app.store.close().await;
     if let Some(cluster) = cluster {
-        cluster.into_inner().stop().await.context("stopping the private PostgreSQL")?;
+        cluster
+            .into_inner()
+            .stop()
+            .await
+            .context("stopping the private PostgreSQL")?;
     }
     result
 }
@@ -75,10 +79,17 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 async fn database(config: &Config) -> anyhow::Result<(Option<tokio::sync::Mutex<RunningCluster>>, Store)> {
     if let Some(url) = &config.database_url {
         let options = url.parse().context("database.url")?;
-        return Ok((None, Store::connect(options).await.context("connecting to database.url")?));
+        return Ok((
+            None,
+            Store::connect(options).await.context("connecting to database.url")?,
+        ));
     }
-    let cluster = cluster::start(&ClusterConfig::new(&config.data_dir)).await.context("the private PostgreSQL")?;
-    let store = Store::connect(cluster.connect_options()).await.context("connecting to the private PostgreSQL");
+    let cluster = cluster::start(&ClusterConfig::new(&config.data_dir))
+        .await
+        .context("the private PostgreSQL")?;
+    let store = Store::connect(cluster.connect_options())
+        .await
+        .context("connecting to the private PostgreSQL");
     match store {
         Ok(store) => Ok((Some(tokio::sync::Mutex::new(cluster)), store)),
         Err(error) => {
@@ -90,7 +101,9 @@ async fn database(config: &Config) -> anyhow::Result<(Option<tokio::sync::Mutex<
 
 /// Starts the private PostgreSQL again whenever it ends; returns only when that fails.
 async fn keep_cluster(cluster: Option<&tokio::sync::Mutex<RunningCluster>>) -> anyhow::Error {
-    let Some(cluster) = cluster else { return std::future::pending().await };
+    let Some(cluster) = cluster else {
+        return std::future::pending().await;
+    };
     loop {
         let mut cluster = cluster.lock().await;
         let ending = cluster.exited().await;
@@ -102,11 +115,7 @@ async fn keep_cluster(cluster: Option<&tokio::sync::Mutex<RunningCluster>>) -> a
     }
 }
 
-async fn start(
-    app: &App,
-    cancel: &CancellationToken,
-    running: &mut JoinSet<anyhow::Result<()>>,
-) -> anyhow::Result<()> {
+async fn start(app: &App, cancel: &CancellationToken, running: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
     let metrics = app.metrics.clone();
     let people = http::people::router(app.clone())
         .merge(Router::new().route("/metrics", get(move || std::future::ready(metrics.render()))));
@@ -126,13 +135,22 @@ async fn start(
         period: Duration::from_secs(period),
     };
     let (images, app1, stop) = (schedule("register_images", 0, 2), app.clone(), cancel.clone());
-    running.spawn(async move { Ok(tasks::every(images, app1, stop, tasks::register_images).await) });
+    running.spawn(async move {
+        tasks::every(images, app1, stop, tasks::register_images).await;
+        Ok(())
+    });
     // Deployers get as long after a start as they may be silent: this server may have been away, not they.
     let silent = u64::from(tasks::SILENT_SECS);
     let (watch, app1, stop) = (schedule("watch_deployments", silent, 10), app.clone(), cancel.clone());
-    running.spawn(async move { Ok(tasks::every(watch, app1, stop, tasks::watch_deployments).await) });
+    running.spawn(async move {
+        tasks::every(watch, app1, stop, tasks::watch_deployments).await;
+        Ok(())
+    });
     let (prune, app1, stop) = (schedule("prune", 60, 3_600), app.clone(), cancel.clone());
-    running.spawn(async move { Ok(tasks::every(prune, app1, stop, tasks::prune).await) });
+    running.spawn(async move {
+        tasks::every(prune, app1, stop, tasks::prune).await;
+        Ok(())
+    });
     Ok(())
 }
 
@@ -171,13 +189,18 @@ async fn plain_listener(
     let stop = cancel.clone();
     running.spawn(async move {
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await.with_context(|| name)
+        axum::serve(listener, service)
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await
+            .with_context(|| name)
     });
     Ok(())
 }
 
 async fn bind(name: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("the {name} listener on {address}"))
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("the {name} listener on {address}"))
 }
 
 /// Addresses agents may reach the listener by, for its certificate.

@@ -178,9 +178,9 @@ async fn set_clock(boot: &Api, console: &Console) {
 async fn send_inventory(api: &Api, inventory: &Inventory, console: &Console) -> Result<(), ApiError> {
     let mut backoff = Backoff::default();
     console.say(format!(
-        "{} processors, {} GB of memory, {} disks, {} network interfaces, {} PCI functions",
+        "{} processors, {} MB of memory, {} disks, {} network interfaces, {} PCI functions",
         inventory.cpu.threads,
-        inventory.memory_bytes / 1_000_000_000,
+        inventory.memory_bytes / 1_000_000,
         inventory.disks.len(),
         inventory.nics.len(),
         inventory.pci.len()

@@ -7,7 +7,7 @@ use manifest::{Digest, Hasher, TreePath};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Interference;
+use super::ScanOptions;
 use super::stat::Stat;
 
 /// Read at once, in bytes.
@@ -45,7 +45,7 @@ impl FileReader {
         name: &OsStr,
         path: &TreePath,
         seen: &Stat,
-        interference: &dyn Interference,
+        options: &ScanOptions<'_>,
     ) -> Reading {
         let file = match open(folder, name) {
             Ok(file) => file,
@@ -53,7 +53,7 @@ impl FileReader {
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Reading::Changed,
             Err(error) => return Reading::Failed(error),
         };
-        match self.hash(&file, path, seen, interference) {
+        match self.hash(&file, path, seen, options) {
             Ok(Some(digest)) => Reading::Hashed(*seen, digest),
             Ok(None) => Reading::Changed,
             Err(error) => Reading::Failed(error),
@@ -65,7 +65,7 @@ impl FileReader {
         file: &OwnedFd,
         path: &TreePath,
         seen: &Stat,
-        interference: &dyn Interference,
+        options: &ScanOptions<'_>,
     ) -> Result<Option<Digest>, Errno> {
         let before = Stat::of(file)?;
         if before.kind != FileType::RegularFile || !before.is_same_file(seen) || before.key != seen.key {
@@ -74,7 +74,10 @@ impl FileReader {
         let mut hasher = Hasher::new();
         let mut total = 0;
         loop {
-            interference.while_reading(path, total);
+            options.interference.while_reading(path, total);
+            if options.is_stopped() {
+                return Err(Errno::CANCELED);
+            }
             let length = match rustix::io::read(file, &mut self.buffer) {
                 Ok(0) => break,
                 Ok(length) => length,

@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drift::{Expected, Limits, Observation, TreeComparison, TreeFindings};
 use manifest::{Root, TreePath};
@@ -85,11 +86,17 @@ pub struct ScanOptions<'a> {
     pub now_unix_secs: u64,
     /// Bounds.
     pub bounds: Bounds,
+    /// Set when the process is to end: the scan then ends within one read and is incomplete.
+    pub stop: Option<&'a AtomicBool>,
     /// For tests.
     pub interference: &'a dyn Interference,
 }
 
 impl<'a> ScanOptions<'a> {
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     /// The usual bounds, without a cache.
     #[must_use]
     pub fn new(base: &'a Path) -> Self {
@@ -98,6 +105,7 @@ impl<'a> ScanOptions<'a> {
             cache_folder: None,
             now_unix_secs: 0,
             bounds: Bounds::default(),
+            stop: None,
             interference: &NoInterference,
         }
     }
@@ -154,8 +162,7 @@ pub fn scan_tree(expected: &Expected, options: &ScanOptions<'_>) -> TreeScan {
                     root,
                     other_roots: &other_roots,
                     mounts: &mounts,
-                    bounds: &options.bounds,
-                    interference: options.interference,
+                    options,
                     reader: &mut reader,
                     cache: &mut cache,
                     entries: 0,
@@ -163,7 +170,10 @@ pub fn scan_tree(expected: &Expected, options: &ScanOptions<'_>) -> TreeScan {
                 };
                 walk.run(handle, &mut comparison);
                 (summary.entries, summary.complete) = (walk.entries, walk.complete);
-                cache.finish();
+                // The old digests are better than a part of the new ones.
+                if !options.is_stopped() {
+                    cache.finish();
+                }
             }
             Err(reason) => {
                 tracing::warn!(mount = %root.mount, reason = reason.name(), "a root was not scanned");

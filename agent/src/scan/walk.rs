@@ -16,12 +16,12 @@ use manifest::{EntryKind, Root, TreePath};
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
+use super::ScanOptions;
 use super::cache::DigestCache;
 use super::file::{FileReader, Reading};
 use super::mounts::Mounts;
 use super::stat::{Stat, observation};
 use super::xattrs::read_xattrs;
-use super::{Bounds, Interference};
 
 /// Looks at a path that changes while it is looked at.
 const ATTEMPTS_MAX: usize = 3;
@@ -33,8 +33,7 @@ pub(super) struct Walk<'a> {
     /// Mount points of the baseline's other roots.
     pub other_roots: &'a [TreePath],
     pub mounts: &'a Mounts,
-    pub bounds: &'a Bounds,
-    pub interference: &'a dyn Interference,
+    pub options: &'a ScanOptions<'a>,
     pub reader: &'a mut FileReader,
     pub cache: &'a mut DigestCache,
     /// Paths seen in this root.
@@ -92,9 +91,9 @@ impl Walk<'_> {
                 stack.pop();
                 continue;
             };
-            if self.entries >= self.bounds.entries_max {
+            if let Some(detail) = self.reason_to_end() {
                 for frame in &stack {
-                    let detail = format!("more than {} paths", self.bounds.entries_max);
+                    let detail = detail.clone();
                     self.unread(comparison, &frame.path, Observation::NotScanned { detail });
                 }
                 return;
@@ -113,6 +112,14 @@ impl Walk<'_> {
                 stack.push(frame);
             }
         }
+    }
+
+    fn reason_to_end(&self) -> Option<String> {
+        if self.options.is_stopped() {
+            return Some("the agent was told to stop".to_owned());
+        }
+        let entries_max = self.options.bounds.entries_max;
+        (self.entries >= entries_max).then(|| format!("more than {entries_max} paths"))
     }
 
     fn unread(&mut self, comparison: &mut TreeComparison<'_>, path: &TreePath, observation: Observation) {
@@ -199,7 +206,7 @@ impl Walk<'_> {
         if step.look.ignore {
             return Glance::Ignored;
         }
-        self.interference.after_stat(path);
+        self.options.interference.after_stat(path);
         let xattrs = self.xattrs_if(step.look.xattrs, folder, name);
         let kind = match stat.kind {
             FileType::RegularFile => {
@@ -242,7 +249,7 @@ impl Walk<'_> {
         if let Some(digest) = self.cache.get(path, &stat.key) {
             return Reading::Hashed(*stat, digest);
         }
-        let reading = self.reader.read(folder, name, path, stat, self.interference);
+        let reading = self.reader.read(folder, name, path, stat, self.options);
         if let Reading::Hashed(stat, digest) = &reading {
             self.cache.put(path, &stat.key, *digest);
         }
@@ -266,12 +273,12 @@ impl Walk<'_> {
         depth: usize,
         comparison: &mut TreeComparison<'_>,
     ) -> Option<Frame> {
-        if depth >= self.bounds.depth_max {
-            let detail = format!("more than {} folders deep", self.bounds.depth_max);
+        if depth >= self.options.bounds.depth_max {
+            let detail = format!("more than {} folders deep", self.options.bounds.depth_max);
             self.unread(comparison, &path, Observation::NotScanned { detail });
             return None;
         }
-        let opened = match self.interference.open_folder(&path) {
+        let opened = match self.options.interference.open_folder(&path) {
             Some(error) => Err(error),
             None => open_folder(frame.handle.as_fd(), name),
         };
@@ -312,8 +319,11 @@ impl Walk<'_> {
                     if name == b"." || name == b".." {
                         continue;
                     }
-                    if names.len() >= self.bounds.folder_entries_max {
-                        let detail = format!("more than {} names in this folder", self.bounds.folder_entries_max);
+                    if names.len() >= self.options.bounds.folder_entries_max {
+                        let detail = format!(
+                            "more than {} names in this folder",
+                            self.options.bounds.folder_entries_max
+                        );
                         self.unread(comparison, &path, Observation::NotScanned { detail });
                         break;
                     }

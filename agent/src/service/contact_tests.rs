@@ -58,6 +58,10 @@ impl Server {
             .collect()
     }
 
+    fn calls(&self, path: &str) -> usize {
+        self.heard.lock().unwrap().iter().filter(|(to, _)| to == path).count()
+    }
+
     async fn serve(self: Arc<Self>, listener: tokio::net::TcpListener) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -287,6 +291,7 @@ async fn a_new_baseline_is_fetched_and_old_states_are_dropped() {
     f.contact.talk().await;
     f.contact.talk().await;
     assert_eq!(f.reports().len(), 1, "a stale report is not sent again");
+    assert_eq!(f.server.calls(paths::BASELINE), 1, "the baseline is asked for again");
     assert_eq!(f.contact.acknowledged(), None);
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use drift::{Expected, FindingKind, Observation, compare_facts};
@@ -29,6 +30,8 @@ pub struct Look {
     pub expected: Arc<Expected>,
     /// The state told last.
     pub earlier: Option<Acknowledged>,
+    /// Ends the look early when set.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Look {
@@ -51,6 +54,7 @@ impl Look {
         let mut options = ScanOptions::new(&self.base);
         options.cache_folder = Some(self.state.path());
         options.now_unix_secs = started_unix_ms / 1000;
+        options.stop = Some(&self.stop);
         let tree = scan_tree(&self.expected, &options);
         let observed = probe::read_facts(&self.base, self.expected.facts(), units);
         let facts = compare_facts(self.expected.facts(), &observed);

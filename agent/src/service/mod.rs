@@ -13,6 +13,7 @@ mod process;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use drift::Expected;
@@ -45,6 +46,7 @@ pub async fn run(config: &Path) -> anyhow::Result<()> {
         state,
         config,
         next_scan: Instant::now(),
+        stop: Arc::default(),
     };
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tracing::info!(
@@ -52,11 +54,14 @@ pub async fn run(config: &Path) -> anyhow::Result<()> {
         server = service.config.server,
         "started"
     );
-    tokio::select! {
+    let result = tokio::select! {
         result = service.serve() => result,
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
-    }
+    };
+    // The runtime waits for the thread that reads files; a node that shuts down must not.
+    service.stop.store(true, Ordering::Relaxed);
+    result
 }
 
 /// Scans once against the baseline at hand and prints what differs; `json` for programs. The kept baseline is taken
@@ -77,6 +82,7 @@ pub async fn scan_once(config: &Path, json: bool) -> anyhow::Result<()> {
         baseline: baseline.digest,
         expected: Arc::new(expected),
         earlier: None,
+        stop: Arc::default(),
     };
     let result = look.run().await;
     let _ = std::fs::remove_dir_all(&scratch);
@@ -130,6 +136,7 @@ struct Service {
     state: StateFolder,
     config: Config,
     next_scan: Instant,
+    stop: Arc<AtomicBool>,
 }
 
 impl Service {
@@ -171,6 +178,7 @@ impl Service {
             baseline,
             expected,
             earlier: self.contact.acknowledged().cloned(),
+            stop: self.stop.clone(),
         };
         Some(tokio::spawn(look.run()))
     }

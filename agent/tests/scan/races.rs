@@ -1,6 +1,6 @@
 //! Files that change while they are looked at.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use manifest::TreePath;
 use plumbline_agent::scan::{Interference, ScanOptions, scan_tree};
@@ -167,4 +167,31 @@ fn a_file_that_grows_as_fast_as_it_is_read_does_not_hold_the_scan_up() {
     let scan = scan_tree(&expected, &options);
     assert!(lines(&scan.findings).contains(&"/etc/motd ? unstable".to_owned()));
     assert!(scan.hashed_bytes < 20 << 20, "{}", scan.hashed_bytes);
+}
+
+/// Tells the scan to stop in the middle of a file.
+struct Stopping(AtomicBool);
+
+impl Interference for Stopping {
+    fn while_reading(&self, _: &TreePath, bytes: u64) {
+        self.0.fetch_or(bytes > 0, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_scan_that_is_told_to_stop_stops_and_takes_nothing_for_gone() {
+    let tree = Tree::new();
+    std::fs::write(tree.path("etc/motd"), vec![7; 10 << 20]).unwrap();
+    let expected = tree.expected();
+    std::fs::remove_dir_all(tree.path("usr")).unwrap();
+    let stopping = Stopping(AtomicBool::new(false));
+    let options = ScanOptions {
+        stop: Some(&stopping.0),
+        interference: &stopping,
+        ..tree.options()
+    };
+    let scan = scan_tree(&expected, &options);
+    assert!(!scan.is_complete());
+    assert_eq!(scan.findings.difference_count, 0, "{:?}", lines(&scan.findings));
+    assert!(scan.hashed_bytes < 1 << 20, "{}", scan.hashed_bytes);
 }

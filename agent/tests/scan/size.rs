@@ -83,6 +83,7 @@ fn a_scan_of_ten_thousand_paths_stays_within_its_memory() {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("highest memory"), "{text}");
+        println!("{text}");
         return;
     };
     let state = StateFolder::open(&folder.join("state")).unwrap();
@@ -99,6 +100,7 @@ fn a_scan_of_ten_thousand_paths_stays_within_its_memory() {
             baseline: baseline.digest,
             expected: expected.clone(),
             earlier: None,
+            stop: Arc::default(),
         };
         let found = runtime.block_on(look.run()).unwrap();
         assert_eq!(found.scan.difference_count, 0, "{:?}", found.differences.first());

@@ -163,7 +163,13 @@ pub fn step(state: NodeState, observed: &Observed) -> Step {
         },
         (_, Observed::Installed | Observed::DeploymentFailed { .. }) => Step::Nothing,
 
-        (S::Installed, Observed::FullScan { differences, not_looked_at }) => Step::Transition {
+        (
+            S::Installed,
+            Observed::FullScan {
+                differences,
+                not_looked_at,
+            },
+        ) => Step::Transition {
             next: S::Deployed,
             reason: match (differences, not_looked_at) {
                 (0, 0) => "first full scan: no drift".to_owned(),
@@ -192,7 +198,10 @@ mod tests {
             Observed::Inventoried,
             Observed::DeploymentRequested,
             Observed::Installed,
-            Observed::FullScan { differences: 0, not_looked_at: 0 },
+            Observed::FullScan {
+                differences: 0,
+                not_looked_at: 0,
+            },
         ] {
             state = next(state, &observed).unwrap();
         }
@@ -205,7 +214,13 @@ mod tests {
             (NodeState::WaitingApproval, Observed::Inventoried),
             (NodeState::Installed, Observed::Installed),
             (NodeState::Failed, Observed::DeploymentFailed { reason: "x".into() }),
-            (NodeState::Deployed, Observed::FullScan { differences: 3, not_looked_at: 0 }),
+            (
+                NodeState::Deployed,
+                Observed::FullScan {
+                    differences: 3,
+                    not_looked_at: 0,
+                },
+            ),
         ] {
             assert_eq!(step(state, &observed), Step::Nothing, "{state:?}");
         }
@@ -218,12 +233,29 @@ mod tests {
         };
         assert_eq!(next(NodeState::Deploying, &failed), Some(NodeState::Failed));
         assert_eq!(next(NodeState::Failed, &Observed::Installed), None);
-        assert_eq!(next(NodeState::Deploying, &Observed::FullScan { differences: 0, not_looked_at: 0 }), None);
+        assert_eq!(
+            next(
+                NodeState::Deploying,
+                &Observed::FullScan {
+                    differences: 0,
+                    not_looked_at: 0
+                }
+            ),
+            None
+        );
     }
 
     #[test]
     fn what_nobody_looked_at_is_not_no_drift() {
-        let scan = |not_looked_at| step(NodeState::Installed, &Observed::FullScan { differences: 0, not_looked_at });
+        let scan = |not_looked_at| {
+            step(
+                NodeState::Installed,
+                &Observed::FullScan {
+                    differences: 0,
+                    not_looked_at,
+                },
+            )
+        };
         let reason = |step| match step {
             Step::Transition { reason, .. } => reason,
             other => panic!("{other:?}"),

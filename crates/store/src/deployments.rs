@@ -433,7 +433,14 @@ impl Store {
             )
             .execute(&mut *transaction)
             .await?;
-            end_deployment(&mut transaction, DeploymentId(id), DeploymentState::Failed, reason, None).await?;
+            end_deployment(
+                &mut transaction,
+                DeploymentId(id),
+                DeploymentState::Failed,
+                reason,
+                None,
+            )
+            .await?;
         }
         sqlx::query!(
             "UPDATE certificates SET revoked_at = now() WHERE node_id = $1 AND purpose = 'ramdisk' AND revoked_at IS NULL",
@@ -474,9 +481,15 @@ impl Store {
         differences: u64,
         not_looked_at: u64,
     ) -> Result<bool, StoreError> {
-        let observed = Observed::FullScan { differences, not_looked_at };
+        let observed = Observed::FullScan {
+            differences,
+            not_looked_at,
+        };
         let mut transaction = self.pool.begin().await?;
-        let Step::Transition { next: NodeState::Deployed, reason } = step_node(&mut transaction, node, &observed).await?.step
+        let Step::Transition {
+            next: NodeState::Deployed,
+            reason,
+        } = step_node(&mut transaction, node, &observed).await?.step
         else {
             return Ok(false);
         };

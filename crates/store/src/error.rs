@@ -41,6 +41,7 @@ impl StoreError {
             .is_some_and(sqlx::error::DatabaseError::is_unique_violation)
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "callers pass ids, digests and text alike")]
     pub(crate) fn not_found(what: &'static str, key: impl ToString) -> Self {
         Self::NotFound {
             what,

@@ -19,7 +19,10 @@ const HEARTBEAT_SECS: u64 = 30;
 /// [`AppError::NotFound`] for a node that was never installed.
 pub async fn baseline(app: &App, node: NodeId) -> Result<Baseline, AppError> {
     let baseline = app.store.baseline_find(node).await?;
-    baseline.ok_or_else(|| AppError::NotFound { what: "baseline of node".to_owned(), key: node.to_string() })
+    baseline.ok_or_else(|| AppError::NotFound {
+        what: "baseline of node".to_owned(),
+        key: node.to_string(),
+    })
 }
 
 /// A manifest of the node's own baseline: canonical bytes. Nobody reads another node's overlay.
@@ -53,7 +56,10 @@ fn check_is_of_baseline(baseline: &Baseline, digest: Digest) -> Result<(), AppEr
 }
 
 fn not_found(digest: Digest) -> AppError {
-    AppError::NotFound { what: "manifest in this node's baseline".to_owned(), key: digest.to_string() }
+    AppError::NotFound {
+        what: "manifest in this node's baseline".to_owned(),
+        key: digest.to_string(),
+    }
 }
 
 /// Keeps a heartbeat and says what the agent should do.
@@ -66,7 +72,10 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
     let skew_ms = i64::try_from(i128::from(heartbeat.unix_ms) - now_ms).unwrap_or(i64::MAX);
     let (held, first_of_boot) = app.store.heartbeat_record(node, heartbeat, skew_ms).await?;
     if first_of_boot {
-        let detail = format!("agent {} is up, {} s after the start", heartbeat.agent_version, heartbeat.uptime_secs);
+        let detail = format!(
+            "agent {} is up, {} s after the start",
+            heartbeat.agent_version, heartbeat.uptime_secs
+        );
         event(app, node, "", "agent_up", &detail).await?;
     }
     Ok(HeartbeatReply {
@@ -87,18 +96,31 @@ pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<Rep
     match app.store.report_store(node, report, severity).await? {
         ReportStored::Stale { reason } => Ok(ReportReply::Stale { reason }),
         ReportStored::NeedFull { reason } => Ok(ReportReply::NeedFull { reason }),
-        ReportStored::Stored { opened, changed, closed } => {
+        ReportStored::Stored {
+            opened,
+            changed,
+            closed,
+        } => {
             let scan = &report.scan;
             let detail = format!(
                 "{} of {} paths, {} differences ({opened} new, {changed} changed, {closed} gone), {} not looked at, {} ms",
-                if scan.complete { "complete scan" } else { "incomplete scan" },
+                if scan.complete {
+                    "complete scan"
+                } else {
+                    "incomplete scan"
+                },
                 scan.entries(),
                 scan.difference_count,
                 scan.not_looked_at_count,
                 scan.duration_ms
             );
             event(app, node, "", "scan", &detail).await?;
-            if scan.complete && app.store.deployment_verify(node, scan.difference_count, scan.not_looked_at_count).await? {
+            if scan.complete
+                && app
+                    .store
+                    .deployment_verify(node, scan.difference_count, scan.not_looked_at_count)
+                    .await?
+            {
                 event(app, node, "", "deployed", "the first full scan has arrived").await?;
             }
             Ok(ReportReply::Accepted)
@@ -124,7 +146,9 @@ fn check_report(report: &DriftReport) -> Result<(), AppError> {
         && differences.len() as u64 == report.scan.difference_count
         && drift::state_digest(differences) != report.state
     {
-        return Err(AppError::Invalid("the state digest does not follow from the differences".to_owned()));
+        return Err(AppError::Invalid(
+            "the state digest does not follow from the differences".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -166,7 +190,12 @@ mod tests {
 
     #[test]
     fn what_opens_a_door_is_grave() {
-        let file = |key: &str| Difference { kind: FindingKind::File, key: key.into(), expected: None, actual: None };
+        let file = |key: &str| Difference {
+            kind: FindingKind::File,
+            key: key.into(),
+            expected: None,
+            actual: None,
+        };
         assert_eq!(severity(&file("/etc/ssh/sshd_config.d/90-x.conf")), Severity::High);
         assert_eq!(severity(&file("/etc/motd")), Severity::Medium);
     }

@@ -88,7 +88,10 @@ impl Authority {
         let (key, certificate) = pem.split_at(at);
         let key = KeyPair::from_pem(key).map_err(failed("reading its key"))?;
         let issuer = Issuer::from_ca_cert_pem(certificate, key).map_err(failed("reading its certificate"))?;
-        Ok(Self { certificate_pem: certificate.to_owned(), issuer })
+        Ok(Self {
+            certificate_pem: certificate.to_owned(),
+            issuer,
+        })
     }
 
     /// The CA's certificate, PEM.
@@ -120,8 +123,13 @@ impl Authority {
         let mut params = self.params(&format!("node {node}"), life);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let not_after = params.not_after;
-        let certificate = params.signed_by(&request.public_key, &self.issuer).map_err(failed("signing"))?;
-        Ok((issued(&certificate, not_after), Digest::of(&request.public_key.subject_public_key_info())))
+        let certificate = params
+            .signed_by(&request.public_key, &self.issuer)
+            .map_err(failed("signing"))?;
+        Ok((
+            issued(&certificate, not_after),
+            Digest::of(&request.public_key.subject_public_key_info()),
+        ))
     }
 
     fn params(&self, common_name: &str, life: Duration) -> CertificateParams {
@@ -143,7 +151,11 @@ fn name(common_name: &str) -> DistinguishedName {
 }
 
 fn issued(certificate: &rcgen::Certificate, not_after: OffsetDateTime) -> Issued {
-    Issued { pem: certificate.pem(), fingerprint: Digest::of(certificate.der()), not_after }
+    Issued {
+        pem: certificate.pem(),
+        fingerprint: Digest::of(certificate.der()),
+        not_after,
+    }
 }
 
 #[cfg(test)]
@@ -158,7 +170,11 @@ mod tests {
         assert_eq!(first.certificate_pem(), again.certificate_pem());
 
         let key = KeyPair::generate().unwrap();
-        let request = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+        let request = CertificateParams::default()
+            .serialize_request(&key)
+            .unwrap()
+            .pem()
+            .unwrap();
         let node = NodeId::new();
         let (_, digest) = again.issue_node(&request, node, Duration::days(1)).unwrap();
         assert_eq!(digest, Digest::of(&key.subject_public_key_info()));

@@ -24,40 +24,65 @@ enum Next {
     /// Nothing: a person has to look first.
     Refuse { reason: String },
     /// The deployer, for a deployment's attempt or to be looked at.
-    Deployer { attempt: Option<(DeploymentId, i32)>, title: String },
+    Deployer {
+        attempt: Option<(DeploymentId, i32)>,
+        title: String,
+    },
 }
 
 /// Decides from the records alone. `claimed`: the current attempt's token was claimed.
 fn next_boot(node: &NodeRecord, open: Option<&DeploymentRecord>, claimed: bool) -> Next {
     if node.state == NodeState::Quarantined {
-        return Next::Refuse { reason: format!("quarantined: {}", node.state_reason) };
+        return Next::Refuse {
+            reason: format!("quarantined: {}", node.state_reason),
+        };
     }
     if let Some(deployment) = open {
-        let attempt = if deployment.attempt == 0 || claimed { deployment.attempt + 1 } else { deployment.attempt };
+        let attempt = if deployment.attempt == 0 || claimed {
+            deployment.attempt + 1
+        } else {
+            deployment.attempt
+        };
         let title = format!(
             "{}: deploying image {}, attempt {attempt} of {}",
             node_title(node),
             deployment.image.short(),
             deployment.attempts_max
         );
-        return Next::Deployer { attempt: Some((deployment.id, attempt)), title };
+        return Next::Deployer {
+            attempt: Some((deployment.id, attempt)),
+            title,
+        };
     }
     match node.state {
-        NodeState::Installed | NodeState::Deployed => Next::Local { reason: "nothing to do".to_owned() },
+        NodeState::Installed | NodeState::Deployed => Next::Local {
+            reason: "nothing to do".to_owned(),
+        },
         NodeState::Listed | NodeState::Discovering | NodeState::WaitingApproval | NodeState::Deploying => {
-            Next::Deployer { attempt: None, title: format!("{}: taking inventory", node_title(node)) }
+            Next::Deployer {
+                attempt: None,
+                title: format!("{}: taking inventory", node_title(node)),
+            }
         }
         // Its disk holds nothing that starts; in the deployer it shows why, and can be deployed without a reboot.
         NodeState::Failed => Next::Deployer {
             attempt: None,
-            title: format!("{}: the last deployment failed: {}", node_title(node), node.state_reason),
+            title: format!(
+                "{}: the last deployment failed: {}",
+                node_title(node),
+                node.state_reason
+            ),
         },
-        NodeState::Quarantined => Next::Refuse { reason: node.state_reason.clone() },
+        NodeState::Quarantined => Next::Refuse {
+            reason: node.state_reason.clone(),
+        },
     }
 }
 
 fn node_title(node: &NodeRecord) -> String {
-    node.name.clone().unwrap_or_else(|| node.macs.first().cloned().unwrap_or_else(|| node.id.to_string()))
+    node.name
+        .clone()
+        .unwrap_or_else(|| node.macs.first().cloned().unwrap_or_else(|| node.id.to_string()))
 }
 
 /// The script for a machine, and the event of having asked for it.
@@ -74,7 +99,9 @@ pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, App
         (None, IpAddr::V6(_)) => None,
     };
     let Some(node_id) = node_id else {
-        app.store.sighting_record(&mac_text, Some("iPXE script"), None, None).await?;
+        app.store
+            .sighting_record(&mac_text, Some("iPXE script"), None, None)
+            .await?;
         return Ok(script::refuse("it is not listed and discovery is not armed"));
     };
     if let Some(lease) = lease_address(app, &mac_text).await?.filter(|lease| *lease != peer) {
@@ -84,7 +111,10 @@ pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, App
     }
     let node = app.store.node_get(node_id).await?;
     let mut open = app.store.deployment_find_open(node_id).await?;
-    if let Some(running) = open.as_ref().filter(|deployment| deployment.state == DeploymentState::Running) {
+    if let Some(running) = open
+        .as_ref()
+        .filter(|deployment| deployment.state == DeploymentState::Running)
+    {
         // Its deployer cannot be alive if its machine asks for a script.
         let why = "the node booted again before the deployment ended";
         event(app, node_id, &mac_text, "attempt_lost", why).await?;
@@ -93,15 +123,20 @@ pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, App
         }
         open = app.store.deployment_find_open(node_id).await?;
     }
-    let node = if open.is_none() { app.store.node_get(node_id).await? } else { node };
+    let node = if open.is_none() {
+        app.store.node_get(node_id).await?
+    } else {
+        node
+    };
     let claimed = match &open {
         Some(deployment) => app.store.token_is_claimed(deployment.id, deployment.attempt).await?,
         None => false,
     };
     let (text, what) = match next_boot(&node, open.as_ref(), claimed) {
-        Next::Local { reason } => {
-            (script::boot_local(&node_title(&node), &reason), format!("boot the local disk: {reason}"))
-        }
+        Next::Local { reason } => (
+            script::boot_local(&node_title(&node), &reason),
+            format!("boot the local disk: {reason}"),
+        ),
         Next::Refuse { reason } => (script::refuse(&reason), format!("refused: {reason}")),
         Next::Deployer { attempt, title } => (deployer(app, node_id, attempt, &mac, peer, &title).await?, title),
     };
@@ -118,10 +153,14 @@ async fn deployer(
     title: &str,
 ) -> Result<String, AppError> {
     let boot = boot_config(app)?;
-    let image = app.store.image_newest("deployer").await?.ok_or_else(|| {
-        AppError::Unavailable("no deployer image: plumbline image build images/deployer".to_owned())
-    })?;
-    let token = app.store.token_issue(node, attempt, &mac.to_string(), &peer.to_string()).await?;
+    let image =
+        app.store.image_newest("deployer").await?.ok_or_else(|| {
+            AppError::Unavailable("no deployer image: plumbline image build images/deployer".to_owned())
+        })?;
+    let token = app
+        .store
+        .token_issue(node, attempt, &mac.to_string(), &peer.to_string())
+        .await?;
     let base = format!("/boot/v1/deployer/{}", image.digest);
     let query = format!("?mac={mac}");
     let command_line = format!(
@@ -132,7 +171,10 @@ async fn deployer(
     let boot = DeployerBoot {
         http_base: boot.http_url(),
         kernel_path: format!("{base}/vmlinuz{query}"),
-        initrd_paths: vec![format!("{base}/initrd.img{query}"), format!("/boot/v1/authority.cpio{query}")],
+        initrd_paths: vec![
+            format!("{base}/initrd.img{query}"),
+            format!("/boot/v1/authority.cpio{query}"),
+        ],
         command_line,
         title: title.to_owned(),
     };
@@ -144,7 +186,10 @@ async fn deployer(
 /// # Errors
 /// [`AppError::Unavailable`] on a server without one.
 pub fn boot_config(app: &App) -> Result<&BootConfig, AppError> {
-    app.config.boot.as_ref().ok_or_else(|| AppError::Unavailable("this server has no boot plane".to_owned()))
+    app.config
+        .boot
+        .as_ref()
+        .ok_or_else(|| AppError::Unavailable("this server has no boot plane".to_owned()))
 }
 
 /// What the deployer trusts, as the cpio archive the loader puts behind the deployer's own initramfs.
@@ -162,8 +207,12 @@ pub fn authority_archive(app: &App) -> Result<Vec<u8>, AppError> {
         boot_url: boot.http_url(),
     };
     let text = serde_json::to_vec_pretty(&file).map_err(AppError::internal)?;
-    newc_archive(&[("etc", None), ("etc/plumbline", None), ("etc/plumbline/authority.json", Some(&text))])
-        .map_err(AppError::internal)
+    newc_archive(&[
+        ("etc", None),
+        ("etc/plumbline", None),
+        ("etc/plumbline/authority.json", Some(&text)),
+    ])
+    .map_err(AppError::internal)
 }
 
 /// A cpio archive in the form the kernel unpacks ("newc"): folders (`None`) and files.
@@ -173,7 +222,10 @@ fn newc_archive(entries: &[(&str, Option<&[u8]>)]) -> std::io::Result<Vec<u8>> {
         let mode = if content.is_some() { 0o100_644 } else { 0o040_755 };
         let content = content.unwrap_or_default();
         let size = u32::try_from(content.len()).map_err(std::io::Error::other)?;
-        let builder = cpio::newc::Builder::new(name).ino(u32::try_from(number + 1).unwrap_or(1)).mode(mode).nlink(1);
+        let builder = cpio::newc::Builder::new(name)
+            .ino(u32::try_from(number + 1).unwrap_or(1))
+            .mode(mode)
+            .nlink(1);
         let mut writer = builder.write(&mut archive, size);
         std::io::Write::write_all(&mut writer, content)?;
         writer.finish()?;
@@ -190,7 +242,11 @@ fn newc_archive(entries: &[(&str, Option<&[u8]>)]) -> std::io::Result<Vec<u8>> {
 /// [`AppError`] when the database does not answer.
 pub async fn admit(app: &App, mac: &str, from: Ipv4Addr, what: &str) -> Result<Option<NodeId>, AppError> {
     for window in app.store.discovery_list_open().await? {
-        if !window.subnet.parse::<Ipv4Net>().is_ok_and(|subnet| subnet.contains(&from)) {
+        if !window
+            .subnet
+            .parse::<Ipv4Net>()
+            .is_ok_and(|subnet| subnet.contains(&from))
+        {
             continue;
         }
         let machine_id = uuid::Uuid::new_v4().simple().to_string();
@@ -212,7 +268,11 @@ pub async fn lease_address(app: &App, mac: &str) -> Result<Option<IpAddr>, AppEr
         Some(DhcpMode::Full) => {}
         _ => return Ok(None),
     }
-    Ok(app.store.lease_find(mac).await?.and_then(|lease| lease.address.parse().ok()))
+    Ok(app
+        .store
+        .lease_find(mac)
+        .await?
+        .and_then(|lease| lease.address.parse().ok()))
 }
 
 /// Keeps an event of a node.
@@ -220,7 +280,12 @@ pub async fn lease_address(app: &App, mac: &str) -> Result<Option<IpAddr>, AppEr
 /// # Errors
 /// [`AppError`] when the database does not answer.
 pub async fn event(app: &App, node: NodeId, mac: &str, kind: &str, detail: &str) -> Result<(), AppError> {
-    let event = NewEvent { node_id: Some(node), mac: Some(mac).filter(|mac| !mac.is_empty()), kind, detail };
+    let event = NewEvent {
+        node_id: Some(node),
+        mac: Some(mac).filter(|mac| !mac.is_empty()),
+        kind,
+        detail,
+    };
     Ok(app.store.event_add(event).await?)
 }
 
@@ -229,25 +294,43 @@ pub async fn event(app: &App, node: NodeId, mac: &str, kind: &str, detail: &str)
 /// # Errors
 /// [`AppError`] when the database does not answer.
 pub async fn lease_choose(app: &App, boot: &BootConfig, mac: &str) -> Result<Option<Ipv4Addr>, AppError> {
-    let Some((first, last)) = boot.pool else { return Ok(None) };
+    let Some((first, last)) = boot.pool else {
+        return Ok(None);
+    };
     let inside = |address: &Ipv4Addr| *address >= first && *address <= last;
     if let Some(lease) = app.store.lease_find(mac).await?
         && let Some(address) = lease.address.parse().ok().filter(inside)
-        && app.store.lease_take(&lease.address, mac, i64::from(boot.lease_secs)).await?
+        && app
+            .store
+            .lease_take(&lease.address, mac, i64::from(boot.lease_secs))
+            .await?
     {
         return Ok(Some(address));
     }
     let leases = app.store.lease_list().await?;
     let now = time::OffsetDateTime::now_utc();
-    let taken: std::collections::HashSet<Ipv4Addr> =
-        leases.iter().filter(|lease| lease.expires_at > now).filter_map(|lease| lease.address.parse().ok()).collect();
+    let taken: std::collections::HashSet<Ipv4Addr> = leases
+        .iter()
+        .filter(|lease| lease.expires_at > now)
+        .filter_map(|lease| lease.address.parse().ok())
+        .collect();
     let used: std::collections::HashSet<Ipv4Addr> =
         leases.iter().filter_map(|lease| lease.address.parse().ok()).collect();
-    let pool = || (u32::from(first)..=u32::from(last)).map(Ipv4Addr::from).filter(|a| *a != boot.address.addr());
+    let pool = || {
+        (u32::from(first)..=u32::from(last))
+            .map(Ipv4Addr::from)
+            .filter(|a| *a != boot.address.addr())
+    };
     // Never used ones first: an address stays its node's as long as there is room.
-    let candidates = pool().filter(|a| !used.contains(a)).chain(pool().filter(|a| used.contains(a) && !taken.contains(a)));
+    let candidates = pool()
+        .filter(|a| !used.contains(a))
+        .chain(pool().filter(|a| used.contains(a) && !taken.contains(a)));
     for address in candidates.take(8) {
-        if app.store.lease_take(&address.to_string(), mac, i64::from(boot.lease_secs)).await? {
+        if app
+            .store
+            .lease_take(&address.to_string(), mac, i64::from(boot.lease_secs))
+            .await?
+        {
             return Ok(Some(address));
         }
     }
@@ -299,7 +382,11 @@ mod tests {
             image: manifest::Digest::of(b"image"),
             agent_layer: manifest::Digest::of(b"agent"),
             disk_rule: Default::default(),
-            layout: protocol::latest::Layout { esp_mib: 256, esp_volume_id: "0".into(), root_uuid: uuid::Uuid::nil() },
+            layout: protocol::latest::Layout {
+                esp_mib: 256,
+                esp_volume_id: "0".into(),
+                root_uuid: uuid::Uuid::nil(),
+            },
             state: DeploymentState::Waiting,
             reason: String::new(),
             attempt,
@@ -317,20 +404,30 @@ mod tests {
     #[test]
     fn a_node_with_nothing_to_do_boots_its_disk() {
         for state in [NodeState::Installed, NodeState::Deployed] {
-            assert!(matches!(next_boot(&node(state), None, false), Next::Local { .. }), "{state:?}");
+            assert!(
+                matches!(next_boot(&node(state), None, false), Next::Local { .. }),
+                "{state:?}"
+            );
         }
     }
 
     #[test]
     fn a_quarantined_node_boots_nothing_even_with_a_deployment() {
         let open = deployment(1);
-        assert!(matches!(next_boot(&node(NodeState::Quarantined), Some(&open), false), Next::Refuse { .. }));
+        assert!(matches!(
+            next_boot(&node(NodeState::Quarantined), Some(&open), false),
+            Next::Refuse { .. }
+        ));
     }
 
     #[test]
     fn an_attempt_is_counted_when_its_token_was_claimed() {
-        let attempt = |before, claimed| match next_boot(&node(NodeState::Deploying), Some(&deployment(before)), claimed) {
-            Next::Deployer { attempt: Some((_, attempt)), .. } => attempt,
+        let attempt = |before, claimed| match next_boot(&node(NodeState::Deploying), Some(&deployment(before)), claimed)
+        {
+            Next::Deployer {
+                attempt: Some((_, attempt)),
+                ..
+            } => attempt,
             other => panic!("{other:?}"),
         };
         assert_eq!(attempt(0, false), 1);

@@ -52,16 +52,23 @@ fn check_claim(
     now: OffsetDateTime,
 ) -> Result<(), ClaimProblem> {
     if token.mac != mac {
-        return Err(ClaimProblem::Theft(format!("claimed by {mac} at {peer}; it was made for {}", token.mac)));
+        return Err(ClaimProblem::Theft(format!(
+            "claimed by {mac} at {peer}; it was made for {}",
+            token.mac
+        )));
     }
     // The loader and the deployer ask DHCP with the same client id, the MAC: other servers too give them one address.
     let expected = lease.map_or_else(|| token.peer.clone(), |lease| lease.to_string());
     if expected != peer.to_string() {
-        return Err(ClaimProblem::Theft(format!("claimed from {peer}; the node's address is {expected}")));
+        return Err(ClaimProblem::Theft(format!(
+            "claimed from {peer}; the node's address is {expected}"
+        )));
     }
     if now - token.fetched_at > TOKEN_LIFE {
         let minutes = (now - token.fetched_at).whole_minutes();
-        return Err(ClaimProblem::Refused(format!("the token is {minutes} minutes old; boot the node again")));
+        return Err(ClaimProblem::Refused(format!(
+            "the token is {minutes} minutes old; boot the node again"
+        )));
     }
     Ok(())
 }
@@ -94,17 +101,31 @@ pub async fn claim(app: &App, claim: &Claim, peer: IpAddr) -> Result<ClaimReply,
         let reason = format!("a token was claimed a second time, from {peer}, with another key");
         return theft(app, node, &claim.boot_mac, reason).await;
     }
-    let record = CertificateRecord { node_id: node, purpose: "ramdisk".to_owned(), token_id: Some(id) };
-    app.store.certificate_record(issued.fingerprint.as_bytes(), &record, issued.not_after).await?;
+    let record = CertificateRecord {
+        node_id: node,
+        purpose: "ramdisk".to_owned(),
+        token_id: Some(id),
+    };
+    app.store
+        .certificate_record(issued.fingerprint.as_bytes(), &record, issued.not_after)
+        .await?;
     let detail = format!("deployer {} at {peer} claimed its token", claim.agent_version);
     event(app, node, &claim.boot_mac, "claimed", &detail).await?;
     let node_name = app.store.node_get(node).await?.name;
-    Ok(ClaimReply { node_id: node, node_name, certificate: issued.pem })
+    Ok(ClaimReply {
+        node_id: node,
+        node_name,
+        certificate: issued.pem,
+    })
 }
 
 async fn theft(app: &App, node: NodeId, mac: &str, reason: String) -> Result<ClaimReply, AppError> {
-    let observed = Observed::TokenMisused { reason: format!("possible theft of a boot token: {reason}") };
-    app.store.deployment_stop(node, &observed, &format!("stopped: {reason}")).await?;
+    let observed = Observed::TokenMisused {
+        reason: format!("possible theft of a boot token: {reason}"),
+    };
+    app.store
+        .deployment_stop(node, &observed, &format!("stopped: {reason}"))
+        .await?;
     event(app, node, mac, "token_misused", &reason).await?;
     tracing::warn!(node.id = %node, reason, "boot token misused; the node is quarantined");
     Err(AppError::Forbidden(reason))
@@ -117,9 +138,9 @@ async fn theft(app: &App, node: NodeId, mac: &str, reason: String) -> Result<Cla
 pub async fn inventory(app: &App, ramdisk: &Ramdisk, inventory: &Inventory) -> Result<(), AppError> {
     let aliases = aliases(inventory);
     let (_, foreign) = app.store.node_set_inventory(ramdisk.node, inventory, &aliases).await?;
-    let gib = inventory.memory_bytes >> 30;
+    let gib = inventory.memory_bytes as f64 / f64::from(1 << 30);
     let detail = format!(
-        "{} threads, {gib} GiB, {} disks, {} NICs, {} PCI functions, {}",
+        "{} threads, {gib:.1} GiB of memory, {} disks, {} NICs, {} PCI functions, {}",
         inventory.cpu.threads,
         inventory.disks.len(),
         inventory.nics.len(),
@@ -145,10 +166,17 @@ fn aliases(inventory: &Inventory) -> Vec<(&'static str, String)> {
         "00000000-0000-0000-0000-000000000000",
         "03000200-0400-0500-0006-000700080009",
     ];
-    let mut aliases: Vec<(&'static str, String)> =
-        inventory.nics.iter().map(|nic| ("mac", nic.mac.to_lowercase())).collect();
+    let mut aliases: Vec<(&'static str, String)> = inventory
+        .nics
+        .iter()
+        .map(|nic| ("mac", nic.mac.to_lowercase()))
+        .collect();
     let dmi = &inventory.dmi;
-    for (kind, value) in [("uuid", &dmi.uuid), ("serial", &dmi.serial), ("asset_tag", &dmi.asset_tag)] {
+    for (kind, value) in [
+        ("uuid", &dmi.uuid),
+        ("serial", &dmi.serial),
+        ("asset_tag", &dmi.asset_tag),
+    ] {
         if let Some(value) = value.as_deref().map(str::trim)
             && !value.is_empty()
             && value.len() <= 128
@@ -181,13 +209,23 @@ async fn task_now(app: &App, ramdisk: &Ramdisk) -> Result<Task, AppError> {
         if app.store.deployment_start(deployment.id, ramdisk.token).await? {
             return Ok(Task::Deploy(Box::new(spec(app, deployment.id).await?)));
         }
-        return Ok(Task::Reboot { reason: "this deployment belongs to another boot of the node".to_owned() });
+        return Ok(Task::Reboot {
+            reason: "this deployment belongs to another boot of the node".to_owned(),
+        });
     }
     Ok(match node.state {
-        NodeState::Installed | NodeState::Deployed => Task::Reboot { reason: node.state_reason },
-        NodeState::WaitingApproval => Task::Wait { reason: "waiting for approval".to_owned() },
-        NodeState::Failed => Task::Wait { reason: format!("the deployment failed: {}", node.state_reason) },
-        other => Task::Wait { reason: format!("{}: {}", other.as_str(), node.state_reason) },
+        NodeState::Installed | NodeState::Deployed => Task::Reboot {
+            reason: node.state_reason,
+        },
+        NodeState::WaitingApproval => Task::Wait {
+            reason: "waiting for approval".to_owned(),
+        },
+        NodeState::Failed => Task::Wait {
+            reason: format!("the deployment failed: {}", node.state_reason),
+        },
+        other => Task::Wait {
+            reason: format!("{}: {}", other.as_str(), node.state_reason),
+        },
     })
 }
 
@@ -195,7 +233,11 @@ async fn spec(app: &App, id: DeploymentId) -> Result<DeploySpec, AppError> {
     let deployment = app.store.deployment_get(id).await?;
     let node = app.store.node_get(deployment.node_id).await?;
     let attempt = u32::try_from(deployment.attempt).unwrap_or(1);
-    let detail = format!("attempt {attempt} of {}: image {}", deployment.attempts_max, deployment.image.short());
+    let detail = format!(
+        "attempt {attempt} of {}: image {}",
+        deployment.attempts_max,
+        deployment.image.short()
+    );
     event(app, node.id, "", "deployment_started", &detail).await?;
     Ok(DeploySpec {
         deployment_id: id,
@@ -250,14 +292,17 @@ pub async fn render(
         return Err(AppError::Invalid("expected at most 8 SSH host keys".to_owned()));
     }
     for key in &request.ssh_host_keys {
-        ssh_key::PublicKey::from_openssh(key)
-            .map_err(|error| AppError::Invalid(format!("ssh_host_keys: {error}")))?;
+        ssh_key::PublicKey::from_openssh(key).map_err(|error| AppError::Invalid(format!("ssh_host_keys: {error}")))?;
     }
-    let boot_mac: netboot::MacAddr =
-        request.boot_mac.parse().map_err(|_| AppError::Invalid("boot_mac: expected a MAC address".to_owned()))?;
+    let boot_mac: netboot::MacAddr = request
+        .boot_mac
+        .parse()
+        .map_err(|_| AppError::Invalid("boot_mac: expected a MAC address".to_owned()))?;
     let node = app.store.node_get(ramdisk.node).await?;
     let header = app.images.manifest(deployment.image).await?.header;
-    let kernel = header.kernel.ok_or_else(|| AppError::Conflict("the image has no kernel".to_owned()))?;
+    let kernel = header
+        .kernel
+        .ok_or_else(|| AppError::Conflict("the image has no kernel".to_owned()))?;
     let trusted = app.keys.trusted();
     let site = &app.config.site;
     let (name, mac) = (node.name.unwrap_or_else(|| node.id.to_string()), boot_mac.to_string());
@@ -283,11 +328,24 @@ pub async fn render(
         .authority
         .issue_node(&request.agent_certificate_request, ramdisk.node, AGENT_LIFE)
         .map_err(|error| AppError::Invalid(crate::http::error::chain(&error)))?;
-    let record = CertificateRecord { node_id: ramdisk.node, purpose: "agent".to_owned(), token_id: None };
-    app.store.certificate_record(issued.fingerprint.as_bytes(), &record, issued.not_after).await?;
-    app.store.deployment_set_overlay(id, overlay.digest, &overlay.manifest, &request.ssh_host_keys).await?;
+    let record = CertificateRecord {
+        node_id: ramdisk.node,
+        purpose: "agent".to_owned(),
+        token_id: None,
+    };
+    app.store
+        .certificate_record(issued.fingerprint.as_bytes(), &record, issued.not_after)
+        .await?;
+    app.store
+        .deployment_set_overlay(id, overlay.digest, &overlay.manifest, &request.ssh_host_keys)
+        .await?;
     let encode = |(digest, content): (Digest, Vec<u8>)| {
-        (digest, RenderedFile { base64: base64::engine::general_purpose::STANDARD.encode(content) })
+        (
+            digest,
+            RenderedFile {
+                base64: base64::engine::general_purpose::STANDARD.encode(content),
+            },
+        )
     };
     Ok(RenderReply {
         overlay_manifest: overlay.manifest,
@@ -304,9 +362,17 @@ pub async fn outcome(app: &App, ramdisk: &Ramdisk, id: DeploymentId, outcome: &O
     own_deployment(app, ramdisk, id).await?;
     app.store.deployment_finish(id, outcome).await?;
     let (kind, detail) = match outcome {
-        Outcome::Installed { files, bytes, requests, duration_secs } => (
+        Outcome::Installed {
+            files,
+            bytes,
+            requests,
+            duration_secs,
+        } => (
             "installed",
-            format!("{files} files, {} MB written and checked in {duration_secs} s, {requests} requests", bytes / 1_000_000),
+            format!(
+                "{files} files, {} MB written and checked in {duration_secs} s, {requests} requests",
+                bytes / 1_000_000
+            ),
         ),
         Outcome::Failed { stage, reason } => ("deployment_failed", format!("{}: {reason}", stage.as_str())),
     };
@@ -341,9 +407,15 @@ mod tests {
             let elsewhere = check_claim(&token(), mac, IpAddr::from([10, 77, 0, 66]), lease, now);
             assert!(matches!(elsewhere, Err(ClaimProblem::Theft(_))), "{lease:?}");
         }
-        assert!(matches!(check_claim(&token(), "52:54:00:aa:00:02", peer, None, now), Err(ClaimProblem::Theft(_))));
+        assert!(matches!(
+            check_claim(&token(), "52:54:00:aa:00:02", peer, None, now),
+            Err(ClaimProblem::Theft(_))
+        ));
         let late = OffsetDateTime::UNIX_EPOCH + time::Duration::minutes(21);
-        assert!(matches!(check_claim(&token(), mac, peer, None, late), Err(ClaimProblem::Refused(_))));
+        assert!(matches!(
+            check_claim(&token(), mac, peer, None, late),
+            Err(ClaimProblem::Refused(_))
+        ));
     }
 
     #[test]
@@ -352,6 +424,9 @@ mod tests {
         inventory.dmi.serial = Some("To Be Filled By O.E.M.".into());
         inventory.dmi.uuid = Some("4c4c4544-0042-3510-8054-b4c04f4d3232".into());
         inventory.dmi.asset_tag = Some("  ".into());
-        assert_eq!(aliases(&inventory), [("uuid", "4c4c4544-0042-3510-8054-b4c04f4d3232".to_owned())]);
+        assert_eq!(
+            aliases(&inventory),
+            [("uuid", "4c4c4544-0042-3510-8054-b4c04f4d3232".to_owned())]
+        );
     }
 }

@@ -7,15 +7,15 @@ pub mod agents;
 pub mod auth;
 pub mod authority;
 pub mod boot;
-pub mod enrol;
 pub mod deployments;
 pub mod discovery;
 pub mod drift;
+pub mod enrol;
 pub mod error;
 pub mod images;
 pub mod nodes;
-pub mod sign_in_limiter;
 pub mod render;
+pub mod sign_in_limiter;
 pub mod tokens;
 
 use std::sync::Arc;

@@ -64,7 +64,11 @@ pub struct Overlay {
 /// # Errors
 /// [`ManifestError`] when a path is named twice; none of these is.
 pub fn overlay(input: &RenderInput<'_>) -> Result<Overlay, ManifestError> {
-    let mut tree = Tree { entries: Vec::new(), files: BTreeMap::new(), mtime: input.mtime };
+    let mut tree = Tree {
+        entries: Vec::new(),
+        files: BTreeMap::new(),
+        mtime: input.mtime,
+    };
     let command_line = join_words(&input.kernel.command_line, input.kernel_arguments);
 
     tree.file("/etc/hostname", 0o644, format!("{}\n", input.node_name))?;
@@ -88,12 +92,19 @@ pub fn overlay(input: &RenderInput<'_>) -> Result<Overlay, ManifestError> {
     tree.file("/boot/efi/EFI/debian/grub.cfg", 0o644, grub_cfg(input, &command_line))?;
 
     let mut header = Header::new(ManifestKind::Overlay, input.node_name, input.mtime.to_string());
-    header.kernel = Some(Kernel { command_line, ..input.kernel.clone() });
+    header.kernel = Some(Kernel {
+        command_line,
+        ..input.kernel.clone()
+    });
     let manifest = Manifest::new(header, tree.entries)?.encode()?;
     let digest = Digest::of(&manifest);
     // The canonical form is ASCII or UTF-8 by construction.
     let manifest = String::from_utf8_lossy(&manifest).into_owned();
-    Ok(Overlay { manifest, digest, files: tree.files })
+    Ok(Overlay {
+        manifest,
+        digest,
+        files: tree.files,
+    })
 }
 
 struct Tree {
@@ -121,7 +132,10 @@ impl Tree {
     fn file(&mut self, path: &str, mode: u32, content: String) -> Result<(), ManifestError> {
         let content = content.into_bytes();
         let digest = Digest::of(&content);
-        let kind = EntryKind::File(Some(FileContent { size: content.len() as u64, digest }));
+        let kind = EntryKind::File(Some(FileContent {
+            size: content.len() as u64,
+            digest,
+        }));
         self.files.insert(digest, content);
         self.push(path, PathClass::Rendered, kind, mode)
     }
@@ -137,7 +151,11 @@ impl Tree {
 }
 
 fn join_words(first: &str, second: &str) -> String {
-    first.split_whitespace().chain(second.split_whitespace()).collect::<Vec<_>>().join(" ")
+    first
+        .split_whitespace()
+        .chain(second.split_whitespace())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn lines(lines: &[String]) -> String {
@@ -256,7 +274,10 @@ mod tests {
     #[test]
     fn the_same_node_renders_the_same_bytes() {
         assert_eq!(rendered(|_| {}).digest, rendered(|_| {}).digest);
-        assert_ne!(rendered(|_| {}).digest, rendered(|input| input.node_name = "gpu-002").digest);
+        assert_ne!(
+            rendered(|_| {}).digest,
+            rendered(|input| input.node_name = "gpu-002").digest
+        );
     }
 
     #[test]
@@ -268,7 +289,10 @@ mod tests {
              UUID=1A2B-3C4D /boot/efi vfat umask=0077 0 2\n"
         );
         let grub = text(&overlay, "/boot/efi/EFI/debian/grub.cfg");
-        assert!(grub.contains("search --no-floppy --fs-uuid --set=root 01234567-89ab-cdef-0123-456789abcdef"), "{grub}");
+        assert!(
+            grub.contains("search --no-floppy --fs-uuid --set=root 01234567-89ab-cdef-0123-456789abcdef"),
+            "{grub}"
+        );
         assert!(
             grub.contains(
                 "linux /boot/vmlinuz-6.1.0-1-cloud-amd64 root=UUID=01234567-89ab-cdef-0123-456789abcdef console=ttyS0 ro nosmt\n"
@@ -287,7 +311,11 @@ mod tests {
             "/var/lib/plumbline/identity/certificate.pem",
         ] {
             let entry = manifest.get(&path.parse().unwrap()).unwrap();
-            assert_eq!((&entry.kind, entry.class), (&EntryKind::File(None), PathClass::Seeded), "{path}");
+            assert_eq!(
+                (&entry.kind, entry.class),
+                (&EntryKind::File(None), PathClass::Seeded),
+                "{path}"
+            );
         }
     }
 

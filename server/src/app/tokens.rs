@@ -31,9 +31,14 @@ impl TokenKey {
         let text = secret_file::load_or_create(&path, || {
             Ok::<_, std::convert::Infallible>(hex::encode(rand::random::<[u8; 32]>()))
         })?;
-        let wrong = |problem: String| FileError::Make { path: path.clone(), problem };
+        let wrong = |problem: String| FileError::Make {
+            path: path.clone(),
+            problem,
+        };
         let bytes = hex::decode(text.trim()).map_err(|error| wrong(error.to_string()))?;
-        Hmac::new_from_slice(&bytes).map(Self).map_err(|error| wrong(error.to_string()))
+        Hmac::new_from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| wrong(error.to_string()))
     }
 
     /// The token of this id.
@@ -70,7 +75,11 @@ mod tests {
         let key = TokenKey::load_or_create(dir.path()).unwrap();
         let id = Uuid::new_v4();
         let token = key.token(id);
-        assert_eq!(TokenKey::load_or_create(dir.path()).unwrap().check(&token), Some(id), "a restart keeps the key");
+        assert_eq!(
+            TokenKey::load_or_create(dir.path()).unwrap().check(&token),
+            Some(id),
+            "a restart keeps the key"
+        );
         assert_eq!(key.check(&token.replace(&token[..2], "zz")), None);
         let mut forged = token.clone();
         let last = if forged.pop() == Some('0') { '1' } else { '0' };

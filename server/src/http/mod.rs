@@ -1,7 +1,7 @@
 //! Listeners: boot (plain HTTP on the provisioning network), agents (mutual TLS), people (API and web).
 
-pub mod error;
-pub mod people;
 pub mod agents;
 pub mod boot;
+pub mod error;
+pub mod people;
 pub mod range;

@@ -16,8 +16,12 @@ pub enum Answer {
 /// Decides for a resource of `size` bytes.
 #[must_use]
 pub fn answer(header: Option<&str>, size: u64) -> Answer {
-    let Some(spec) = header.and_then(|value| value.trim().strip_prefix("bytes=")) else { return Answer::Whole };
-    let Some((first, last)) = spec.split_once('-') else { return Answer::Whole };
+    let Some(spec) = header.and_then(|value| value.trim().strip_prefix("bytes=")) else {
+        return Answer::Whole;
+    };
+    let Some((first, last)) = spec.split_once('-') else {
+        return Answer::Whole;
+    };
     let (first, last) = (first.trim(), last.trim());
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     if !digits(first) || !digits(last) || (first.is_empty() && last.is_empty()) {
@@ -32,11 +36,19 @@ pub fn answer(header: Option<&str>, size: u64) -> Answer {
         };
     }
     let first = first.parse::<u64>().unwrap_or(u64::MAX);
-    let end = if last.is_empty() { u64::MAX } else { last.parse::<u64>().unwrap_or(u64::MAX).saturating_add(1) };
+    let end = if last.is_empty() {
+        u64::MAX
+    } else {
+        last.parse::<u64>().unwrap_or(u64::MAX).saturating_add(1)
+    };
     if end <= first && !last.is_empty() {
         return Answer::Whole;
     }
-    if first >= size { Answer::Outside } else { Answer::Part(first..end.min(size)) }
+    if first >= size {
+        Answer::Outside
+    } else {
+        Answer::Part(first..end.min(size))
+    }
 }
 
 #[cfg(test)]
@@ -58,7 +70,11 @@ mod tests {
             (Some("lines=0-1"), 10, Answer::Whole),
             (Some("bytes=10-"), 10, Answer::Outside),
             (Some("bytes=-0"), 10, Answer::Outside),
-            (Some("bytes=4294967296-4294967299"), 5_000_000_000, Answer::Part(4_294_967_296..4_294_967_300)),
+            (
+                Some("bytes=4294967296-4294967299"),
+                5_000_000_000,
+                Answer::Part(4_294_967_296..4_294_967_300),
+            ),
             (Some("bytes=99999999999999999999-"), 10, Answer::Outside),
         ] {
             assert_eq!(answer(header, size), expected, "{header:?}");

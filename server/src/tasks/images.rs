@@ -13,7 +13,13 @@ use crate::image::ArtifactName;
 /// # Errors
 /// [`AppError`] when the store or the database does not answer.
 pub async fn register_images(app: App) -> Result<(), AppError> {
-    let known: HashSet<Digest> = app.store.image_list().await?.into_iter().map(|image| image.digest).collect();
+    let known: HashSet<Digest> = app
+        .store
+        .image_list()
+        .await?
+        .into_iter()
+        .map(|image| image.digest)
+        .collect();
     for digest in app.images.list().await? {
         if known.contains(&digest) {
             continue;

@@ -29,7 +29,11 @@ where
     F: Fn(App) -> R,
     R: Future<Output = Result<(), AppError>>,
 {
-    let Schedule { name, first_after, period } = schedule;
+    let Schedule {
+        name,
+        first_after,
+        period,
+    } = schedule;
     let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + first_after, period);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -33,8 +33,14 @@ fn installed() -> Outcome {
 /// A node with a deployment that a deployer has taken up; the deployer's token.
 async fn running(store: &Store) -> (NodeId, DeploymentId, Uuid) {
     let node = inventoried_node(store, "gpu-001", MAC).await;
-    let deployment = store.deployment_create(&new_deployment(store, node).await).await.unwrap();
-    let token = store.token_issue(node, Some((deployment, 1)), MAC, "10.0.0.2").await.unwrap();
+    let deployment = store
+        .deployment_create(&new_deployment(store, node).await)
+        .await
+        .unwrap();
+    let token = store
+        .token_issue(node, Some((deployment, 1)), MAC, "10.0.0.2")
+        .await
+        .unwrap();
     assert!(store.deployment_start(deployment, token).await.unwrap());
     (node, deployment, token)
 }
@@ -43,28 +49,59 @@ async fn running(store: &Store) -> (NodeId, DeploymentId, Uuid) {
 async fn an_installation_sets_the_baseline_and_the_state_together() {
     let (_database, store) = store().await;
     let (node, deployment, _) = running(&store).await;
-    assert!(store.deployment_progress(deployment, &progress(Stage::Verify)).await.unwrap());
-    assert!(!store.deployment_progress(deployment, &progress(Stage::Verify)).await.unwrap(), "the same stage");
-    assert!(store.deployment_progress(deployment, &progress(Stage::Write)).await.unwrap());
+    assert!(
+        store
+            .deployment_progress(deployment, &progress(Stage::Verify))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !store
+            .deployment_progress(deployment, &progress(Stage::Verify))
+            .await
+            .unwrap(),
+        "the same stage"
+    );
+    assert!(
+        store
+            .deployment_progress(deployment, &progress(Stage::Write))
+            .await
+            .unwrap()
+    );
 
     let early = store.deployment_finish(deployment, &installed()).await.unwrap_err();
-    assert!(matches!(early, StoreError::Conflict(_)), "nothing was rendered: {early}");
+    assert!(
+        matches!(early, StoreError::Conflict(_)),
+        "nothing was rendered: {early}"
+    );
     assert!(store.baseline_find(node).await.unwrap().is_none(), "never half-marked");
 
     let overlay = Digest::of(b"overlay");
     let keys = ["ssh-ed25519 AAAA".to_owned()];
-    store.deployment_set_overlay(deployment, overlay, "overlay", &keys).await.unwrap();
+    store
+        .deployment_set_overlay(deployment, overlay, "overlay", &keys)
+        .await
+        .unwrap();
     store.deployment_finish(deployment, &installed()).await.unwrap();
     let record = store.node_get(node).await.unwrap();
-    assert_eq!((record.state, record.ssh_host_keys), (NodeState::Installed, keys.to_vec()));
+    assert_eq!(
+        (record.state, record.ssh_host_keys),
+        (NodeState::Installed, keys.to_vec())
+    );
     assert_eq!(store.baseline_find(node).await.unwrap().unwrap().overlay, overlay);
 
-    store.deployment_finish(deployment, &installed()).await.expect("told twice, nothing changes");
+    store
+        .deployment_finish(deployment, &installed())
+        .await
+        .expect("told twice, nothing changes");
     let failed = Outcome::Failed {
         stage: Stage::Write,
         reason: "late".into(),
     };
-    assert!(store.deployment_finish(deployment, &failed).await.is_err(), "another end is refused");
+    assert!(
+        store.deployment_finish(deployment, &failed).await.is_err(),
+        "another end is refused"
+    );
     assert_eq!(store.node_get(node).await.unwrap().state, NodeState::Installed);
 }
 
@@ -78,7 +115,10 @@ async fn a_failure_names_its_stage_and_reason_on_the_node() {
     };
     store.deployment_finish(deployment, &outcome).await.unwrap();
     let record = store.node_get(node).await.unwrap();
-    assert_eq!((record.state, record.state_reason.as_str()), (NodeState::Failed, "select_disk: two disks fit"));
+    assert_eq!(
+        (record.state, record.state_reason.as_str()),
+        (NodeState::Failed, "select_disk: two disks fit")
+    );
     let late = store.deployment_progress(deployment, &progress(Stage::Write)).await;
     assert!(matches!(late, Err(StoreError::Conflict(_))));
 }
@@ -95,12 +135,21 @@ async fn one_deployment_at_a_time() {
 async fn another_boots_token_cannot_take_a_running_deployment() {
     let (_database, store) = store().await;
     let (node, deployment, token) = running(&store).await;
-    assert!(store.deployment_start(deployment, token).await.unwrap(), "asked again by the same deployer");
+    assert!(
+        store.deployment_start(deployment, token).await.unwrap(),
+        "asked again by the same deployer"
+    );
     let waiting = store.token_issue(node, None, MAC, "10.0.0.2").await.unwrap();
     assert!(!store.deployment_start(deployment, waiting).await.unwrap());
     let other = inventoried_node(&store, "gpu-002", "52:54:00:aa:00:02").await;
-    let foreign = store.token_issue(other, None, "52:54:00:aa:00:02", "10.0.0.3").await.unwrap();
-    assert!(!store.deployment_start(deployment, foreign).await.unwrap(), "another node's token");
+    let foreign = store
+        .token_issue(other, None, "52:54:00:aa:00:02", "10.0.0.3")
+        .await
+        .unwrap();
+    assert!(
+        !store.deployment_start(deployment, foreign).await.unwrap(),
+        "another node's token"
+    );
 }
 
 #[tokio::test]
@@ -108,7 +157,10 @@ async fn a_deployer_that_waited_takes_up_the_deployment_without_a_reboot() {
     let (_database, store) = store().await;
     let node = inventoried_node(&store, "gpu-001", MAC).await;
     let token = store.token_issue(node, None, MAC, "10.0.0.2").await.unwrap();
-    let deployment = store.deployment_create(&new_deployment(&store, node).await).await.unwrap();
+    let deployment = store
+        .deployment_create(&new_deployment(&store, node).await)
+        .await
+        .unwrap();
     assert!(store.deployment_start(deployment, token).await.unwrap());
     let record = store.token_get(token).await.unwrap();
     assert_eq!((record.deployment_id, record.attempt), (Some(deployment), Some(1)));
@@ -119,15 +171,31 @@ async fn lost_attempts_end_after_the_limit() {
     let (_database, store) = store().await;
     let (node, deployment, _) = running(&store).await;
     for attempt in 2..=3 {
-        assert_eq!(store.deployment_attempt_lost(deployment, "power cut").await.unwrap(), AttemptEnd::TryAgain);
-        assert_eq!(store.deployment_get(deployment).await.unwrap().state, DeploymentState::Waiting);
-        let token = store.token_issue(node, Some((deployment, attempt)), MAC, "10.0.0.2").await.unwrap();
+        assert_eq!(
+            store.deployment_attempt_lost(deployment, "power cut").await.unwrap(),
+            AttemptEnd::TryAgain
+        );
+        assert_eq!(
+            store.deployment_get(deployment).await.unwrap().state,
+            DeploymentState::Waiting
+        );
+        let token = store
+            .token_issue(node, Some((deployment, attempt)), MAC, "10.0.0.2")
+            .await
+            .unwrap();
         assert!(store.deployment_start(deployment, token).await.unwrap());
     }
-    assert_eq!(store.deployment_attempt_lost(deployment, "power cut").await.unwrap(), AttemptEnd::GiveUp);
+    assert_eq!(
+        store.deployment_attempt_lost(deployment, "power cut").await.unwrap(),
+        AttemptEnd::GiveUp
+    );
     let record = store.node_get(node).await.unwrap();
     assert_eq!(record.state, NodeState::Failed);
-    assert!(record.state_reason.contains("attempt 3 of 3"), "{}", record.state_reason);
+    assert!(
+        record.state_reason.contains("attempt 3 of 3"),
+        "{}",
+        record.state_reason
+    );
 }
 
 #[tokio::test]
@@ -146,7 +214,10 @@ async fn a_misused_token_stops_the_deployment_and_what_it_enrolled() {
     }
     let observed = Observed::TokenMisused { reason: "twice".into() };
     store.deployment_stop(node, &observed, "stopped: twice").await.unwrap();
-    assert_eq!(store.deployment_get(deployment).await.unwrap().state, DeploymentState::Failed);
+    assert_eq!(
+        store.deployment_get(deployment).await.unwrap().state,
+        DeploymentState::Failed
+    );
     assert_eq!(store.node_get(node).await.unwrap().state, NodeState::Quarantined);
     for fingerprint in [b"r", b"a"] {
         assert_eq!(store.certificate_find(fingerprint).await.unwrap(), None);

@@ -12,7 +12,10 @@ async fn a_window_never_admits_more_machines_than_it_says() {
         let store = store.clone();
         tokio::spawn(async move {
             let mac = format!("52:54:00:aa:00:{number:02x}");
-            store.discovery_admit(window.id, &mac, "0123456789abcdef0123456789abcdef").await.unwrap()
+            store
+                .discovery_admit(window.id, &mac, "0123456789abcdef0123456789abcdef")
+                .await
+                .unwrap()
         })
     });
     let mut admitted = 0;
@@ -20,23 +23,36 @@ async fn a_window_never_admits_more_machines_than_it_says() {
         admitted += usize::from(admission.await.unwrap().is_some());
     }
     assert_eq!(admitted, 3);
-    assert!(store.discovery_list_open().await.unwrap().is_empty(), "a full window is not open");
+    assert!(
+        store.discovery_list_open().await.unwrap().is_empty(),
+        "a full window is not open"
+    );
 }
 
 #[tokio::test]
 async fn a_machine_that_asks_twice_takes_one_place_and_loses_its_sighting() {
     let (_database, store) = store().await;
     let mac = "52:54:00:aa:00:01";
-    store.sighting_record(mac, Some("PXEClient"), Some(7), None).await.unwrap();
+    store
+        .sighting_record(mac, Some("PXEClient"), Some(7), None)
+        .await
+        .unwrap();
     store.sighting_record(mac, None, None, None).await.unwrap();
     let sighting = store.sighting_list().await.unwrap().remove(0);
-    assert_eq!((sighting.count, sighting.vendor_class.as_deref()), (2, Some("PXEClient")));
+    assert_eq!(
+        (sighting.count, sighting.vendor_class.as_deref()),
+        (2, Some("PXEClient"))
+    );
 
     let ends = OffsetDateTime::now_utc() + Duration::minutes(5);
     let window = store.discovery_arm("10.77.0.0/24", ends, 2, "admin").await.unwrap();
     let id = "0123456789abcdef0123456789abcdef";
     let node = store.discovery_admit(window.id, mac, id).await.unwrap().unwrap();
-    assert_eq!(store.discovery_admit(window.id, mac, id).await.unwrap(), None, "it is known now");
+    assert_eq!(
+        store.discovery_admit(window.id, mac, id).await.unwrap(),
+        None,
+        "it is known now"
+    );
     assert_eq!(store.discovery_list_open().await.unwrap()[0].nodes_used, 1);
     assert_eq!(store.node_get(node).await.unwrap().state, NodeState::Discovering);
     assert!(store.sighting_list().await.unwrap().is_empty());
@@ -48,9 +64,18 @@ async fn an_expired_or_disarmed_window_admits_nobody() {
     let id = "0123456789abcdef0123456789abcdef";
     let past = OffsetDateTime::now_utc() - Duration::minutes(1);
     let expired = store.discovery_arm("10.77.0.0/24", past, 5, "admin").await.unwrap();
-    assert_eq!(store.discovery_admit(expired.id, "52:54:00:aa:00:01", id).await.unwrap(), None);
+    assert_eq!(
+        store
+            .discovery_admit(expired.id, "52:54:00:aa:00:01", id)
+            .await
+            .unwrap(),
+        None
+    );
     let ends = OffsetDateTime::now_utc() + Duration::minutes(5);
     let window = store.discovery_arm("10.77.0.0/24", ends, 5, "admin").await.unwrap();
     assert_eq!(store.discovery_disarm().await.unwrap(), 1);
-    assert_eq!(store.discovery_admit(window.id, "52:54:00:aa:00:01", id).await.unwrap(), None);
+    assert_eq!(
+        store.discovery_admit(window.id, "52:54:00:aa:00:01", id).await.unwrap(),
+        None
+    );
 }

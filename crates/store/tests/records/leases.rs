@@ -10,7 +10,11 @@ async fn an_address_is_one_machines_until_its_lease_ends() {
     assert!(store.lease_take("10.77.0.100", ONE, 3600).await.unwrap(), "renewed");
     assert!(!store.lease_take("10.77.0.100", TWO, 3600).await.unwrap());
     store.lease_release(ONE).await.unwrap();
-    assert_eq!(store.lease_find(ONE).await.unwrap().unwrap().address, "10.77.0.100", "kept while nobody needs it");
+    assert_eq!(
+        store.lease_find(ONE).await.unwrap().unwrap().address,
+        "10.77.0.100",
+        "kept while nobody needs it"
+    );
     assert!(store.lease_take("10.77.0.100", TWO, 3600).await.unwrap());
     assert!(store.lease_find(ONE).await.unwrap().is_none());
 }
@@ -21,6 +25,9 @@ async fn a_declined_address_is_set_aside() {
     assert!(store.lease_take("10.77.0.100", ONE, 3600).await.unwrap());
     store.lease_decline(ONE).await.unwrap();
     assert!(store.lease_find(ONE).await.unwrap().is_none());
-    assert!(!store.lease_take("10.77.0.100", ONE, 3600).await.unwrap(), "somebody else uses it");
+    assert!(
+        !store.lease_take("10.77.0.100", ONE, 3600).await.unwrap(),
+        "somebody else uses it"
+    );
     assert!(store.lease_take("10.77.0.101", ONE, 3600).await.unwrap());
 }

@@ -22,7 +22,10 @@ pub async fn store() -> (TestDatabase, Store) {
 
 /// A node that has been inventoried.
 pub async fn inventoried_node(store: &Store, name: &str, mac: &str) -> NodeId {
-    let node = store.node_create(name, mac, "0123456789abcdef0123456789abcdef").await.unwrap();
+    let node = store
+        .node_create(name, mac, "0123456789abcdef0123456789abcdef")
+        .await
+        .unwrap();
     store.node_set_inventory(node, &Default::default(), &[]).await.unwrap();
     assert_eq!(store.node_get(node).await.unwrap().state, NodeState::WaitingApproval);
     node

@@ -12,10 +12,16 @@ const MAC: &str = "52:54:00:aa:00:01";
 
 async fn installed_node(store: &Store) -> (NodeId, Digest) {
     let node = inventoried_node(store, "gpu-001", MAC).await;
-    let deployment = store.deployment_create(&new_deployment(store, node).await).await.unwrap();
+    let deployment = store
+        .deployment_create(&new_deployment(store, node).await)
+        .await
+        .unwrap();
     let token = store.token_issue(node, None, MAC, "10.0.0.2").await.unwrap();
     assert!(store.deployment_start(deployment, token).await.unwrap());
-    store.deployment_set_overlay(deployment, Digest::of(b"overlay"), "overlay", &[]).await.unwrap();
+    store
+        .deployment_set_overlay(deployment, Digest::of(b"overlay"), "overlay", &[])
+        .await
+        .unwrap();
     let outcome = Outcome::Installed {
         files: 1,
         bytes: 1,
@@ -65,7 +71,11 @@ fn medium(_: &Difference) -> Severity {
 async fn findings_open_change_and_close() {
     let (_database, store) = store().await;
     let (node, baseline) = installed_node(&store).await;
-    let stored = |opened, changed, closed| ReportStored::Stored { opened, changed, closed };
+    let stored = |opened, changed, closed| ReportStored::Stored {
+        opened,
+        changed,
+        closed,
+    };
     let (a, b) = (file("/a", "0600"), file("/b", "0600"));
     let first = full(baseline, 1, &[a.clone(), b.clone()]);
     assert_eq!(store.report_store(node, &first, medium).await.unwrap(), stored(2, 0, 0));
@@ -73,7 +83,10 @@ async fn findings_open_change_and_close() {
 
     let changed = file("/a", "0777");
     let second = full(baseline, 2, std::slice::from_ref(&changed));
-    assert_eq!(store.report_store(node, &second, medium).await.unwrap(), stored(0, 1, 1));
+    assert_eq!(
+        store.report_store(node, &second, medium).await.unwrap(),
+        stored(0, 1, 1)
+    );
     let findings = store.finding_list(node).await.unwrap();
     assert_eq!(findings.len(), 1);
     assert_eq!(findings[0].actual.as_ref().unwrap().get("mode"), Some("0777"));
@@ -96,16 +109,25 @@ async fn what_is_old_or_has_no_base_changes_nothing() {
     store.report_store(node, &first, medium).await.unwrap();
 
     let older = full(baseline, 5, &[]);
-    assert!(matches!(store.report_store(node, &older, medium).await.unwrap(), ReportStored::Stale { .. }));
+    assert!(matches!(
+        store.report_store(node, &older, medium).await.unwrap(),
+        ReportStored::Stale { .. }
+    ));
     let foreign = full(Digest::of(b"another baseline"), 6, &[]);
-    assert!(matches!(store.report_store(node, &foreign, medium).await.unwrap(), ReportStored::Stale { .. }));
+    assert!(matches!(
+        store.report_store(node, &foreign, medium).await.unwrap(),
+        ReportStored::Stale { .. }
+    ));
     let kind = ReportKind::Delta {
         base: Digest::of(b"unknown"),
         set: Vec::new(),
         cleared: vec![file("/a", "0600").group()],
     };
     let delta = report(baseline, 7, state_digest([]), kind);
-    assert!(matches!(store.report_store(node, &delta, medium).await.unwrap(), ReportStored::NeedFull { .. }));
+    assert!(matches!(
+        store.report_store(node, &delta, medium).await.unwrap(),
+        ReportStored::NeedFull { .. }
+    ));
     assert_eq!(store.finding_list(node).await.unwrap().len(), 1);
 }
 
@@ -114,7 +136,10 @@ async fn the_first_full_scan_verifies_the_deployment() {
     let (_database, store) = store().await;
     let (node, _) = installed_node(&store).await;
     assert!(store.deployment_verify(node, 0, 0).await.unwrap());
-    assert!(!store.deployment_verify(node, 0, 0).await.unwrap(), "only the first one");
+    assert!(
+        !store.deployment_verify(node, 0, 0).await.unwrap(),
+        "only the first one"
+    );
     assert_eq!(store.node_get(node).await.unwrap().state, NodeState::Deployed);
     let deployment = store.deployment_list(node).await.unwrap().remove(0);
     assert_eq!(deployment.state, lifecycle::DeploymentState::Verified);

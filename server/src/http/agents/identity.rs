@@ -29,14 +29,16 @@ pub struct Agent {
 
 async fn certificate(parts: &Parts, app: &App, purpose: &str) -> Result<CertificateRecord, AppError> {
     let fingerprint = parts.extensions.get::<Peer>().and_then(|peer| peer.fingerprint);
-    let fingerprint =
-        fingerprint.ok_or_else(|| AppError::Unauthorized("expected a client certificate".to_owned()))?;
+    let fingerprint = fingerprint.ok_or_else(|| AppError::Unauthorized("expected a client certificate".to_owned()))?;
     let record = app.store.certificate_find(fingerprint.as_bytes()).await?;
     let record =
         record.ok_or_else(|| AppError::Unauthorized("the client certificate is revoked or unknown".to_owned()))?;
     match record.purpose == purpose {
         true => Ok(record),
-        false => Err(AppError::Forbidden(format!("expected a certificate for {purpose}, not {}", record.purpose))),
+        false => Err(AppError::Forbidden(format!(
+            "expected a certificate for {purpose}, not {}",
+            record.purpose
+        ))),
     }
 }
 
@@ -45,8 +47,13 @@ impl FromRequestParts<App> for Ramdisk {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, AppError> {
         let record = certificate(parts, app, "ramdisk").await?;
-        let token = record.token_id.ok_or_else(|| AppError::Forbidden("the certificate has no token".to_owned()))?;
-        Ok(Self { node: record.node_id, token })
+        let token = record
+            .token_id
+            .ok_or_else(|| AppError::Forbidden("the certificate has no token".to_owned()))?;
+        Ok(Self {
+            node: record.node_id,
+            token,
+        })
     }
 }
 
@@ -54,6 +61,8 @@ impl FromRequestParts<App> for Agent {
     type Rejection = AppError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, AppError> {
-        Ok(Self { node: certificate(parts, app, "agent").await?.node_id })
+        Ok(Self {
+            node: certificate(parts, app, "agent").await?.node_id,
+        })
     }
 }

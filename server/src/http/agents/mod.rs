@@ -43,8 +43,18 @@ pub fn router(app: App) -> Router {
         .route(&format!("{manifests}/{{digest}}/signature"), get(manifest_signature))
         .route(paths::HEARTBEAT, post(heartbeat))
         .layer(DefaultBodyLimit::max(limits::BODY_BYTES_MAX))
-        .route(paths::REPORTS, post(report).layer(DefaultBodyLimit::max(limits::REPORT_BYTES_MAX)))
-        .fallback(|| async { (StatusCode::NOT_FOUND, Json(ErrorBody { error: "no such route".to_owned() })) })
+        .route(
+            paths::REPORTS,
+            post(report).layer(DefaultBodyLimit::max(limits::REPORT_BYTES_MAX)),
+        )
+        .fallback(|| async {
+            (
+                StatusCode::NOT_FOUND,
+                Json(ErrorBody {
+                    error: "no such route".to_owned(),
+                }),
+            )
+        })
         .with_state(app)
 }
 
@@ -56,10 +66,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Response> {
         let rejected = |rejection: JsonRejection| {
-            let body = ErrorBody { error: rejection.body_text() };
+            let body = ErrorBody {
+                error: rejection.body_text(),
+            };
             (rejection.status(), Json(body)).into_response()
         };
-        Json::<T>::from_request(request, state).await.map(|Json(value)| Self(value)).map_err(rejected)
+        Json::<T>::from_request(request, state)
+            .await
+            .map(|Json(value)| Self(value))
+            .map_err(rejected)
     }
 }
 
@@ -76,7 +91,9 @@ async fn inventory(
     ramdisk: enrol::Ramdisk,
     Body(body): Body<Inventory>,
 ) -> Result<StatusCode, AppError> {
-    enrol::inventory(&app, &ramdisk, &body).await.map(|()| StatusCode::NO_CONTENT)
+    enrol::inventory(&app, &ramdisk, &body)
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
 }
 
 #[derive(Deserialize)]
@@ -100,7 +117,9 @@ async fn progress(
     Path(id): Path<DeploymentId>,
     Body(body): Body<Progress>,
 ) -> Result<StatusCode, AppError> {
-    enrol::progress(&app, &ramdisk, id, &body).await.map(|()| StatusCode::NO_CONTENT)
+    enrol::progress(&app, &ramdisk, id, &body)
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn render(
@@ -118,18 +137,16 @@ async fn outcome(
     Path(id): Path<DeploymentId>,
     Body(body): Body<Outcome>,
 ) -> Result<StatusCode, AppError> {
-    enrol::outcome(&app, &ramdisk, id, &body).await.map(|()| StatusCode::NO_CONTENT)
+    enrol::outcome(&app, &ramdisk, id, &body)
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn baseline(State(app): State<App>, agent: Agent) -> Result<Json<Baseline>, AppError> {
     agents::baseline(&app, agent.node).await.map(Json)
 }
 
-async fn manifest_bytes(
-    State(app): State<App>,
-    agent: Agent,
-    Path(digest): Path<Digest>,
-) -> Result<Vec<u8>, AppError> {
+async fn manifest_bytes(State(app): State<App>, agent: Agent, Path(digest): Path<Digest>) -> Result<Vec<u8>, AppError> {
     agents::manifest(&app, agent.node, digest).await
 }
 

@@ -23,7 +23,10 @@ pub(super) struct Who {
 /// GET `/boot/v1/loaders/{name}`, for UEFI HTTP boot.
 pub(super) async fn loader(State(app): State<App>, Path(name): Path<String>) -> Result<Response, AppError> {
     app.metrics.boot_request("loader");
-    let missing = || AppError::NotFound { what: "loader".to_owned(), key: name.clone() };
+    let missing = || AppError::NotFound {
+        what: "loader".to_owned(),
+        key: name.clone(),
+    };
     let parsed = FileName::parse(name.as_bytes()).map_err(|_| missing())?;
     let content = app.loaders.get(&parsed).ok_or_else(missing)?;
     Ok(([(header::CONTENT_TYPE, "application/efi")], content).into_response())
@@ -38,17 +41,32 @@ pub(super) async fn artifact(
     headers: HeaderMap,
 ) -> Result<Response, AppError> {
     app.metrics.boot_request("artifact");
-    let missing = || AppError::NotFound { what: "artifact".to_owned(), key: artifact.clone() };
+    let missing = || AppError::NotFound {
+        what: "artifact".to_owned(),
+        key: artifact.clone(),
+    };
     let digest: Digest = digest.parse().map_err(|_| missing())?;
     let name = ArtifactName::parse(&artifact).ok_or_else(missing)?;
-    if method == Method::GET && !headers.contains_key(header::RANGE) && let Some(mac) = who.mac {
-        let mac: MacAddr = mac.parse().map_err(|error| AppError::Invalid(format!("mac: {error}")))?;
+    if method == Method::GET
+        && !headers.contains_key(header::RANGE)
+        && let Some(mac) = who.mac
+    {
+        let mac: MacAddr = mac
+            .parse()
+            .map_err(|error| AppError::Invalid(format!("mac: {error}")))?;
         let kind = match name {
             ArtifactName::Kernel => "kernel",
             ArtifactName::Initramfs => "initramfs",
         };
         let (mac, detail) = (mac.to_string(), format!("the loader fetches {}", name.as_str()));
-        app.store.event_add(NewEvent { node_id: None, mac: Some(&mac), kind, detail: &detail }).await?;
+        app.store
+            .event_add(NewEvent {
+                node_id: None,
+                mac: Some(&mac),
+                kind,
+                detail: &detail,
+            })
+            .await?;
     }
     ranged(&headers, |range| app.images.artifact(digest, name, range)).await
 }
@@ -59,7 +77,10 @@ pub(super) async fn document(
     Path((digest, document)): Path<(String, String)>,
 ) -> Result<Response, AppError> {
     app.metrics.boot_request("image");
-    let missing = || AppError::NotFound { what: "image document".to_owned(), key: document.clone() };
+    let missing = || AppError::NotFound {
+        what: "image document".to_owned(),
+        key: document.clone(),
+    };
     let digest: Digest = digest.parse().map_err(|_| missing())?;
     match document.as_str() {
         "manifest" => Ok(app.images.manifest_bytes(digest).await?.into_response()),
@@ -76,7 +97,10 @@ pub(super) async fn pack(
     headers: HeaderMap,
 ) -> Result<Response, AppError> {
     app.metrics.boot_request("pack");
-    let missing = |_| AppError::NotFound { what: "pack".to_owned(), key: digest.clone() };
+    let missing = |_| AppError::NotFound {
+        what: "pack".to_owned(),
+        key: digest.clone(),
+    };
     let digest: Digest = digest.parse().map_err(missing)?;
     ranged(&headers, |range| app.images.get_pack(digest, range)).await
 }
@@ -94,11 +118,19 @@ where
         Answer::Whole => (StatusCode::OK, whole, None),
         Answer::Part(range) => {
             let content_range = format!("bytes {}-{}/{size}", range.start, range.end - 1);
-            (StatusCode::PARTIAL_CONTENT, open(Some(range)).await?, Some(content_range))
+            (
+                StatusCode::PARTIAL_CONTENT,
+                open(Some(range)).await?,
+                Some(content_range),
+            )
         }
         Answer::Outside => {
             let content_range = format!("bytes */{size}");
-            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, [(header::CONTENT_RANGE, content_range)]).into_response());
+            return Ok((
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                [(header::CONTENT_RANGE, content_range)],
+            )
+                .into_response());
         }
     };
     let length = download.range.end - download.range.start;
@@ -106,7 +138,10 @@ where
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
     if let Some(value) = content_range.and_then(|text| HeaderValue::try_from(text).ok()) {
         headers.insert(header::CONTENT_RANGE, value);
     }

@@ -26,7 +26,10 @@ pub fn router(app: App) -> Router {
         .route("/boot/v1/deployer/{digest}/{artifact}", get(data::artifact))
         .route("/boot/v1/authority.cpio", get(authority))
         .route(paths::CLOCK, get(clock))
-        .route(&format!("{}/{{digest}}/{{document}}", paths::IMAGES), get(data::document))
+        .route(
+            &format!("{}/{{digest}}/{{document}}", paths::IMAGES),
+            get(data::document),
+        )
         .route(&format!("{}/{{digest}}", paths::PACKS), get(data::pack))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .with_state(app)
@@ -65,5 +68,7 @@ async fn authority(State(app): State<App>) -> Result<Vec<u8>, AppError> {
 async fn clock(State(app): State<App>) -> Json<Clock> {
     app.metrics.boot_request("clock");
     let now = time::OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
-    Json(Clock { unix_ms: u64::try_from(now).unwrap_or(0) })
+    Json(Clock {
+        unix_ms: u64::try_from(now).unwrap_or(0),
+    })
 }
