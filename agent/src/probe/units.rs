@@ -10,7 +10,7 @@ use drift::Observation;
 use tokio::io::AsyncReadExt;
 
 /// Time allowed to systemd.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Largest listing, in bytes.
 const LISTING_BYTES_MAX: u64 = 8 << 20;
 

@@ -46,6 +46,7 @@ pub async fn run(config: &Path) -> anyhow::Result<()> {
         state,
         config,
         next_scan: Instant::now(),
+        incomplete_scans: 0,
         stop: Arc::default(),
     };
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -136,10 +137,25 @@ struct Service {
     state: StateFolder,
     config: Config,
     next_scan: Instant,
+    /// Scans in a row that could not look everywhere.
+    incomplete_scans: u32,
     stop: Arc<AtomicBool>,
 }
 
 impl Service {
+    /// What could not be looked at is often only busy: a manager that starts up, a file that is written. So the next
+    /// scan comes soon; one place that stays out of reach does not keep the node scanning.
+    fn look_again_soon(&mut self, not_looked_at: u64) {
+        self.incomplete_scans = if not_looked_at == 0 {
+            0
+        } else {
+            self.incomplete_scans.saturating_add(1)
+        };
+        if let Some(pause) = pace::look_again_after(self.incomplete_scans) {
+            self.next_scan = self.next_scan.min(Instant::now() + pause);
+        }
+    }
+
     async fn serve(&mut self) -> anyhow::Result<()> {
         let mut scan: Option<JoinHandle<anyhow::Result<NodeState>>> = None;
         let mut next_contact = Instant::now();
@@ -157,6 +173,7 @@ impl Service {
                     // A scan that broke is a fault of this program: say so and go on with the next.
                     match result {
                         Ok(state) => {
+                            self.look_again_soon(state.scan.not_looked_at_count);
                             self.contact.tell(state);
                             next_contact = next_contact.min(self.contact.earliest());
                         }

@@ -27,6 +27,15 @@ pub(super) fn pause_after_failure(failures: u32, retry_after_secs: Option<u64>, 
     }
 }
 
+/// Pause until the next scan after the `incomplete`-th one in a row (from 1) that could not look everywhere: one
+/// minute, two, four; after that the regular timer is soon enough, and `None` with none.
+pub(super) fn look_again_after(incomplete: u32) -> Option<Duration> {
+    const AGAIN_FIRST: Duration = Duration::from_secs(60);
+    (1..=3)
+        .contains(&incomplete)
+        .then(|| AGAIN_FIRST * (1 << (incomplete - 1)))
+}
+
 /// A regular pause, up to a tenth shorter or longer.
 pub(super) fn jittered(pause: Duration, chance: f64) -> Duration {
     pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * chance)
@@ -57,6 +66,15 @@ mod tests {
             secs(1, Some(u64::MAX), 0.0),
             3600,
             "a server cannot silence an agent for ever"
+        );
+    }
+
+    #[test]
+    fn an_incomplete_scan_is_repeated_soon_and_not_for_ever() {
+        let secs = |incomplete| look_again_after(incomplete).map(|pause| pause.as_secs());
+        assert_eq!(
+            [0, 1, 2, 3, 4, 99].map(secs),
+            [None, Some(60), Some(120), Some(240), None, None]
         );
     }
 
