@@ -31,10 +31,13 @@ fn a_wrong_clock_is_told_from_other_trouble() {
     assert!(!is_clock_problem(&other.to_string()), "{other}");
 }
 
+/// Status and body, in the order they are given.
+type Answers = Vec<(u16, Vec<u8>)>;
+
 /// A server that answers each path with the next prepared answer, or the last one again, and remembers what it heard.
 #[derive(Default)]
 struct Server {
-    answers: Mutex<BTreeMap<String, Vec<(u16, Vec<u8>)>>>,
+    answers: Mutex<BTreeMap<String, Answers>>,
     heard: Mutex<Vec<(String, Vec<u8>)>>,
 }
 
