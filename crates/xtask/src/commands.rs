@@ -51,8 +51,6 @@ pub fn test(with_e2e: bool) -> Result<()> {
     let mut report = Report::default();
     report.step("set up", || setup_steps::set_up(&workspace));
     add_static_checks(&mut report, &workspace);
-    report.step("build server, runner", || build_server_and_lab(&workspace));
-    report.step("build node agent", || build_node_agent(&workspace));
     report.step("tests", || run_tests(&workspace));
     report.step("documentation tests", || {
         let mut command = cargo(&workspace.root);
@@ -63,6 +61,8 @@ pub fn test(with_e2e: bool) -> Result<()> {
     });
     report.step("dashboard tests", || setup_steps::web::test(&workspace.root));
     if with_e2e {
+        report.step("build server, runner", || build_server_and_lab(&workspace));
+        report.step("build node agent", || build_node_agent(&workspace));
         report.step("end to end, UEFI", || {
             rack::run_lab(&workspace, &["e2e", "--firmware", "uefi"])
         });

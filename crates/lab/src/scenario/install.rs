@@ -46,9 +46,9 @@ pub(super) fn end_to_end(environment: &LabEnvironment) -> Result<Value> {
     let requests_before = run.image_requests()?;
     run.approve_and_deploy()?;
     let requests = run.image_requests()? - requests_before;
-    let after_deploy = run.drift()?;
+    let after_deploy = run.definite_drift()?;
     run.reboot_and_scan()?;
-    let after_reboot = run.drift()?;
+    let after_reboot = run.definite_drift()?;
     let node = run.node()?.context("the node's record")?;
     let scan = &after_deploy["report"]["scan"];
     let rounded = |secs: f64| (secs * 10.0).round() / 10.0;
@@ -267,6 +267,16 @@ impl Run {
     /// The verdict on the node.
     pub(super) fn drift(&self) -> Result<Value> {
         self.appliance.cli(&["drift", "show", NODE_NAME])
+    }
+
+    /// The verdict, once everything could be looked at: right after a start something may be busy, and the agent looks
+    /// again a minute later. "Could not look" is never taken for "no drift".
+    pub(super) fn definite_drift(&self) -> Result<Value> {
+        wait_until(SCAN_LIMIT, "a scan that could look everywhere", || {
+            let drift = self.drift()?;
+            let verdict = drift["verdict"].as_str().unwrap_or_default();
+            Ok((verdict == "clean" || verdict == "drift").then_some(drift))
+        })
     }
 
     fn node(&self) -> Result<Option<Value>> {

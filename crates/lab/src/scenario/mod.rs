@@ -76,7 +76,7 @@ pub fn run_demo(options: &DemoOptions) -> Result<Value> {
     let mut run = Run::start(&options.environment, "demo")?;
     run.power_on_and_discover()?;
     run.approve_and_deploy()?;
-    let drift = run.drift()?;
+    let drift = run.definite_drift()?;
     println!("{}", run.appliance.cli_text(&["node", "list"])?);
     println!("{}", run.appliance.cli_text(&["drift", "show", install::NODE_NAME])?);
     if options.once {
