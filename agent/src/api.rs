@@ -104,17 +104,7 @@ impl Api {
                     .map_err(|e| wrong("client certificate", &e))?
             }
         };
-        let client = reqwest::Client::builder()
-            .use_preconfigured_tls(config)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .no_proxy()
-            .build()
-            .map_err(|e| wrong("HTTP client", &e))?;
-        Ok(Self {
-            base: base.trim_end_matches('/').to_owned(),
-            client,
-        })
+        Self::with_tls(base, config)
     }
 
     /// A client of a plain HTTP listener at `base`.
@@ -129,13 +119,17 @@ impl Api {
             .map_err(|e| ApiError::Tls(e.to_string()))?
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
+        Self::with_tls(base, config)
+    }
+
+    fn with_tls(base: &str, config: rustls::ClientConfig) -> Result<Self, ApiError> {
         let client = reqwest::Client::builder()
             .use_preconfigured_tls(config)
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .no_proxy()
             .build()
-            .map_err(|e| ApiError::Tls(e.to_string()))?;
+            .map_err(|e| ApiError::Tls(format!("HTTP client: {e}")))?;
         Ok(Self {
             base: base.trim_end_matches('/').to_owned(),
             client,
