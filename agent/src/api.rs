@@ -149,6 +149,29 @@ impl Api {
             .map_err(|source| ApiError::Transport { url, source })
     }
 
+    /// GET, JSON answer, or none (204).
+    ///
+    /// # Errors
+    /// [`ApiError`] when the server does not answer 2xx with the expected JSON.
+    pub async fn get_optional<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, ApiError> {
+        let url = self.url(path);
+        let response = self.checked(&url, self.client.get(&url)).await?;
+        if response.status().as_u16() == 204 {
+            return Ok(None);
+        }
+        let value = response.json().await;
+        value.map(Some).map_err(|source| ApiError::Transport { url, source })
+    }
+
+    /// PUT of raw bytes, answer not looked at.
+    ///
+    /// # Errors
+    /// [`ApiError`] when the server does not answer 2xx.
+    pub async fn put_bytes(&self, path: &str, bytes: Vec<u8>) -> Result<(), ApiError> {
+        let url = self.url(path);
+        self.checked(&url, self.client.put(&url).body(bytes)).await.map(drop)
+    }
+
     /// GET, raw bytes, at most `limit` of them.
     ///
     /// # Errors

@@ -4,12 +4,16 @@
 //! again. Loading goes through the canonical decoder in parts, so that neither the text nor all entries are ever in
 //! memory at once.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use drift::{Expected, ExpectedBuilder, ExpectedError};
-use manifest::{Digest, Hasher, Header, LINE_BYTES_MAX, Manifest, ManifestError, ManifestKind, PublicKey, Signature};
+use manifest::{
+    Digest, Entry, Hasher, Header, LINE_BYTES_MAX, Manifest, ManifestError, ManifestKind, PublicKey, Signature,
+    TreePath,
+};
 use protocol::latest::{Baseline, paths};
 
 use crate::api::{Api, ApiError};
@@ -90,6 +94,8 @@ pub struct Keys {
     pub image: PublicKey,
     /// Signs agent layers.
     pub agent_release: PublicKey,
+    /// Signs jobs.
+    pub job: PublicKey,
 }
 
 /// Kept manifests, one file each, named by digest.
@@ -195,19 +201,41 @@ impl ManifestStore {
         if found != *digest {
             return Err(BaselineError::Digest { digest: *digest, found });
         }
-        let mut reader = BufReader::with_capacity(256 << 10, File::open(&path).map_err(failed)?);
-        let wrong = |source| BaselineError::Manifest {
-            digest: *digest,
-            source,
-        };
+        let file = File::open(&path).map_err(failed)?;
         let misfit = |source| BaselineError::Expected {
             digest: *digest,
             source,
         };
+        // Both take the builder, one after the other.
+        let builder = std::cell::RefCell::new(builder);
+        self.read_entries(
+            digest,
+            file,
+            |header| builder.borrow_mut().layer(header).map_err(misfit),
+            |entry| builder.borrow_mut().entry(entry).map_err(misfit),
+        )
+    }
+
+    /// Decodes a manifest in parts.
+    fn read_entries(
+        &self,
+        digest: &Digest,
+        file: File,
+        mut on_header: impl FnMut(Header) -> Result<(), BaselineError>,
+        mut on_entry: impl FnMut(&Entry) -> Result<(), BaselineError>,
+    ) -> Result<(), BaselineError> {
+        let failed = |source| BaselineError::Io {
+            path: self.path(digest),
+            source,
+        };
+        let wrong = |source| BaselineError::Manifest {
+            digest: *digest,
+            source,
+        };
+        let mut reader = BufReader::with_capacity(256 << 10, file);
         let mut text = Vec::new();
         read_lines(&mut reader, &mut text, 1).map_err(failed)?;
-        let header = Manifest::decode(&text).map_err(wrong)?.header;
-        builder.layer(header).map_err(misfit)?;
+        on_header(Manifest::decode(&text).map_err(wrong)?.header)?;
         // The decoder wants a header before each part.
         let header = Manifest::new(Header::new(ManifestKind::Overlay, "part", "0"), Vec::new());
         let header = header.and_then(|manifest| manifest.encode()).map_err(wrong)?;
@@ -218,9 +246,37 @@ impl ManifestStore {
                 return Ok(());
             }
             for entry in Manifest::decode(&text).map_err(wrong)?.entries {
-                builder.entry(&entry).map_err(misfit)?;
+                on_entry(&entry)?;
             }
         }
+    }
+
+    /// Modification times of the wanted paths, as the manifests say; the kept digest is not made again.
+    ///
+    /// # Errors
+    /// [`BaselineError`] when a manifest is missing or is none.
+    pub fn times(
+        &self,
+        baseline: &Baseline,
+        wanted: &dyn Fn(&TreePath) -> bool,
+    ) -> Result<BTreeMap<TreePath, i64>, BaselineError> {
+        let mut times = BTreeMap::new();
+        for digest in baseline.layers() {
+            let path = self.path(&digest);
+            let file = File::open(&path).map_err(|source| BaselineError::Io { path, source })?;
+            self.read_entries(
+                &digest,
+                file,
+                |_| Ok(()),
+                |entry| {
+                    if wanted(&entry.path) {
+                        times.insert(entry.path.clone(), entry.mtime);
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(times)
     }
 
     /// Throws away all manifests but those of this baseline.
@@ -250,7 +306,7 @@ fn read_lines(reader: &mut impl BufRead, text: &mut Vec<u8>, count: usize) -> st
 
 #[cfg(test)]
 mod tests {
-    use manifest::{Entry, EntryKind, PathClass, Xattrs};
+    use manifest::{EntryKind, PathClass, Xattrs};
     use protocol::NodeId;
 
     use super::*;

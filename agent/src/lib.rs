@@ -6,9 +6,12 @@
 pub mod api;
 pub mod baseline;
 pub mod deploy;
+pub mod node;
 pub mod probe;
 pub mod ramdisk;
+pub mod repair;
 pub mod report;
 pub mod scan;
 pub mod service;
 pub mod state;
+pub mod watch;

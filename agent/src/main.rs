@@ -47,11 +47,14 @@ fn main() -> anyhow::Result<()> {
         .init();
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         match arguments.command {
             Command::Run => service::run(&arguments.config).await,
             Command::Scan { json } => service::scan_once(&arguments.config, json).await,
             Command::Ramdisk => ramdisk::work().await,
         }
-    })
+    });
+    // A thread that waits for the server is not waited for: what it did not finish is told as such after the start.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+    result
 }

@@ -5,14 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drift::{Difference, FactFindings, FindingKind, Ownership, Unknown, fold_findings, state_digest};
+use drift::{
+    Difference, FactFindings, FindingKind, Ownership, SecretKey, Unknown, fold_findings, seal_secrets, state_digest,
+};
 use manifest::{Digest, TreePath};
 use protocol::latest::{DriftReport, NotLookedAt, ReportKind, ScanSummary};
-use protocol::limits;
+use protocol::{JobId, limits};
 use uuid::Uuid;
 
 use crate::scan::TreeScan;
 use crate::state::Acknowledged;
+
+/// Most differences of files that are kept in memory for looks at single things; with more of them a whole scan says
+/// more than a patch, and memory is bounded.
+const KEPT_DIFFERENCES_MAX: usize = 5_000;
 
 /// What is known of a node after a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +33,8 @@ pub struct NodeState {
     pub not_looked_at: Vec<NotLookedAt>,
     /// What was looked at.
     pub scan: ScanSummary,
+    /// The last job that had ended before the scan began.
+    pub after_job: Option<JobId>,
 }
 
 /// When a scan ran.
@@ -38,24 +46,55 @@ pub struct ScanTime {
     pub duration_ms: u64,
 }
 
-impl NodeState {
-    /// Puts together what was found. `earlier` is the state told last, whose differences stay where nobody looked.
+/// All that a scan found, as it was seen: nothing folded, nothing carried over, digests of secrets plain. It stays in
+/// memory, so that a look at single things can be laid over it; what is told is a [`NodeState`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Baseline compared with.
+    pub baseline: Digest,
+    /// Of the files.
+    pub tree: TreeScan,
+    /// Of everything else.
+    pub facts: FactFindings,
+    /// Files of the packages that differ.
+    pub ownership: Ownership,
+    /// When it ran.
+    pub time: ScanTime,
+    /// The last job that had ended before it began.
+    pub after_job: Option<JobId>,
+}
+
+impl Found {
+    /// Whether everything was listed and not only counted, so that parts can be replaced.
     #[must_use]
-    pub fn assemble(
-        baseline: Digest,
-        tree: TreeScan,
-        facts: FactFindings,
-        ownership: &Ownership,
-        time: ScanTime,
-        earlier: Option<&Acknowledged>,
-    ) -> Self {
+    pub fn is_whole(&self) -> bool {
+        let findings = &self.tree.findings;
+        findings.difference_count == findings.differences.len() as u64
+            && findings.unknown_count == findings.unknown.len() as u64
+            && findings.differences.len() <= KEPT_DIFFERENCES_MAX
+    }
+
+    /// What is told of it. `earlier` is the state told last, whose differences stay where nobody looked; digests of
+    /// secrets are keyed.
+    #[must_use]
+    pub fn state(self, key: Option<&SecretKey>, earlier: Option<&Acknowledged>) -> NodeState {
+        let Self {
+            baseline,
+            tree,
+            facts,
+            ownership,
+            time,
+            after_job,
+        } = self;
         let complete = tree.is_complete();
         let mut total = tree.findings.difference_count + facts.differences.len() as u64;
         let mut differences = facts.differences;
         // Facts are few and come first, so that the limit never cuts them off.
         differences.extend(tree.findings.differences);
+        // Before earlier ones are added, whose digests are keyed already.
+        seal_secrets(&mut differences, key);
         let before = differences.len();
-        let mut differences = fold_findings(differences, ownership);
+        let mut differences = fold_findings(differences, &ownership);
         total -= (before - differences.len()) as u64;
 
         let mut unknown = facts.unknown;
@@ -81,11 +120,12 @@ impl NodeState {
                 observation: unknown.observation,
             })
             .collect();
-        Self {
+        NodeState {
             baseline,
             state: state_digest(&differences),
             differences,
             not_looked_at,
+            after_job,
             scan: ScanSummary {
                 started_unix_ms: time.started_unix_ms,
                 duration_ms: time.duration_ms,
@@ -103,7 +143,9 @@ impl NodeState {
             },
         }
     }
+}
 
+impl NodeState {
     /// The report of this state: what changed since `acknowledged`, or all of it.
     #[must_use]
     pub fn report(&self, boot_id: Uuid, sequence: u64, acknowledged: Option<&Acknowledged>) -> DriftReport {
@@ -115,6 +157,7 @@ impl NodeState {
             state: self.state,
             scan: self.scan.clone(),
             not_looked_at: self.not_looked_at.clone(),
+            after_job: self.after_job,
             kind: match base {
                 Some(base) => delta(base, &self.differences),
                 None => ReportKind::Full {

@@ -52,14 +52,15 @@ fn state(
         started_unix_ms: 1,
         duration_ms: 2,
     };
-    NodeState::assemble(
-        Digest::of(b"baseline"),
+    let found = Found {
+        baseline: Digest::of(b"baseline"),
         tree,
         facts,
-        &Ownership::default(),
+        ownership: Ownership::default(),
         time,
-        earlier,
-    )
+        after_job: None,
+    };
+    found.state(Some(&SecretKey::new([7; 32])), earlier)
 }
 
 fn keys(differences: &[Difference]) -> Vec<&str> {
@@ -189,4 +190,22 @@ fn limits_cut_files_off_before_facts_and_everything_stays_counted() {
     assert!((500_000..1 << 20).contains(&size), "{size}");
     assert_eq!(report.state, state_digest(&now.differences));
     assert_eq!(report.scan.difference_count, limits::DIFFERENCES_MAX as u64 + 11);
+}
+
+#[test]
+fn no_plain_digest_of_a_secret_is_ever_told_and_a_keyed_one_is_kept() {
+    let of = |key: &str| {
+        let mut difference = file(key, "1");
+        let digest = Digest::of(b"password").to_string();
+        difference.actual = Some(Attributes::from_pairs([("digest", digest)]));
+        difference
+    };
+    let first = state(vec![of("/etc/shadow"), of("/etc/motd")], Vec::new(), Vec::new(), None);
+    let text = serde_json::to_string(&first.report(Uuid::nil(), 1, None)).unwrap();
+    assert_eq!(text.matches(&Digest::of(b"password").to_string()).count(), 1, "{text}");
+    assert!(text.contains("hmac-sha256:"), "{text}");
+    // Carried over where nobody could look, it is not keyed a second time.
+    let unknowns = vec![unknown(FindingKind::File, "/etc")];
+    let again = state(Vec::new(), Vec::new(), unknowns, Some(&first.acknowledged()));
+    assert_eq!(again.differences, first.differences);
 }

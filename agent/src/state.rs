@@ -7,9 +7,9 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use drift::Difference;
+use drift::{Difference, SecretKey};
 use manifest::Digest;
-use protocol::latest::Baseline;
+use protocol::latest::{Baseline, SecretDigestKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,8 @@ pub struct Acknowledged {
     /// The differences.
     pub differences: Vec<Difference>,
 }
+
+const SECRET_KEY: &str = "secret-digest-key";
 
 /// The folder that keeps it.
 #[derive(Clone, Debug)]
@@ -85,6 +87,19 @@ impl StateFolder {
         self.write("acknowledged.json", acknowledged);
     }
 
+    /// The key of the keyed digests of secret files.
+    #[must_use]
+    pub fn secret_key(&self) -> Option<SecretKey> {
+        SecretKey::parse(&std::fs::read_to_string(self.folder.join(SECRET_KEY)).ok()?)
+    }
+
+    /// Remembers that key, readable by root only.
+    pub fn keep_secret_key(&self, key: &SecretDigestKey) {
+        if let Err(error) = write_file(&self.folder.join(SECRET_KEY), key.key.as_bytes()) {
+            tracing::warn!(file = SECRET_KEY, %error, "state is not kept");
+        }
+    }
+
     fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let bytes = std::fs::read(self.folder.join(name)).ok()?;
         match serde_json::from_slice(&bytes) {
@@ -122,9 +137,26 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use protocol::NodeId;
 
     use super::*;
+
+    #[test]
+    fn the_key_of_secrets_is_for_root_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateFolder::open(folder.path()).unwrap();
+        assert_eq!(state.secret_key(), None);
+        let key = "0b".repeat(32);
+        state.keep_secret_key(&SecretDigestKey { key });
+        assert_eq!(state.secret_key(), Some(SecretKey::new([0x0b; 32])));
+        let mode = std::fs::metadata(folder.path().join(SECRET_KEY))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 
     #[test]
     fn state_survives_a_restart_and_damage_is_forgotten() {

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Err(error) => Err(error.into()),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("{}", cli::error_line(&error));
             ExitCode::FAILURE
@@ -23,23 +23,24 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
+async fn run(cli: Cli) -> anyhow::Result<u8> {
     match &cli.command {
         Command::Serve(argument) => {
             let config = Config::load(argument.config.as_deref())?;
             log(config.log_format, "info");
-            plumbline::serve(config).await
+            plumbline::serve(config).await?;
         }
-        Command::CheckConfig(argument) => cli::commands::check_config(argument.config.as_deref()),
+        Command::CheckConfig(argument) => cli::commands::check_config(argument.config.as_deref())?,
         Command::Migrate(argument) => {
             log(LogFormat::Text, "warn");
-            cli::commands::migrate(argument.config.as_deref()).await
+            cli::commands::migrate(argument.config.as_deref()).await?;
         }
         _ => {
             log(LogFormat::Text, "warn");
-            cli::run(cli).await
+            return cli::run(cli).await;
         }
     }
+    Ok(0)
 }
 
 /// Starts the log on standard error; `PLUMBLINE_LOG` says what it holds (`debug`, `plumbline=trace,info`).

@@ -11,10 +11,11 @@ use store::Store;
 use store::cluster::{self, ClusterConfig, RunningCluster};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::App;
+use crate::app::{App, AppError};
 use crate::config::{BootConfig, Config};
 use crate::tasks::Schedule;
 use crate::{boot_plane, http, tasks};
@@ -129,29 +130,55 @@ async fn start(app: &App, cancel: &CancellationToken, running: &mut JoinSet<anyh
     if let Some(boot) = app.config.boot.clone() {
         boot_plane_start(app, &boot, cancel, running).await?;
     }
+    start_tasks(app, cancel, running);
+    Ok(())
+}
+
+fn start_tasks(app: &App, cancel: &CancellationToken, running: &mut JoinSet<anyhow::Result<()>>) {
     let schedule = |name, first_after, period| Schedule {
         name,
         first_after: Duration::from_secs(first_after),
         period: Duration::from_secs(period),
     };
-    let (images, app1, stop) = (schedule("register_images", 0, 2), app.clone(), cancel.clone());
-    running.spawn(async move {
-        tasks::every(images, app1, stop, tasks::register_images).await;
-        Ok(())
-    });
+    let mut spawn = Spawner { app, cancel, running };
+    spawn.task(schedule("register_images", 0, 2), None, tasks::register_images);
     // Deployers get as long after a start as they may be silent: this server may have been away, not they.
     let silent = u64::from(tasks::SILENT_SECS);
-    let (watch, app1, stop) = (schedule("watch_deployments", silent, 10), app.clone(), cancel.clone());
+    spawn.task(
+        schedule("watch_deployments", silent, 10),
+        None,
+        tasks::watch_deployments,
+    );
+    spawn.task(schedule("prune", 60, 3_600), None, tasks::prune);
+    spawn.task(schedule("rejudge", 0, 24 * 3_600), None, tasks::rejudge);
+    let nudge = app.remediation_nudge.clone();
+    spawn.task(schedule("remediate", 2, 5), Some(nudge), tasks::remediate);
+    let (notices, store, stop) = (app.notices.clone(), app.store.clone(), cancel.clone());
     running.spawn(async move {
-        tasks::every(watch, app1, stop, tasks::watch_deployments).await;
+        notices.run(store, stop).await;
         Ok(())
     });
-    let (prune, app1, stop) = (schedule("prune", 60, 3_600), app.clone(), cancel.clone());
-    running.spawn(async move {
-        tasks::every(prune, app1, stop, tasks::prune).await;
-        Ok(())
-    });
-    Ok(())
+}
+
+/// Spawns tasks that run by a schedule.
+struct Spawner<'a> {
+    app: &'a App,
+    cancel: &'a CancellationToken,
+    running: &'a mut JoinSet<anyhow::Result<()>>,
+}
+
+impl Spawner<'_> {
+    fn task<F, R>(&mut self, schedule: Schedule, nudge: Option<Arc<Notify>>, task: F)
+    where
+        F: Fn(App) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), AppError>> + Send + 'static,
+    {
+        let (app, stop) = (self.app.clone(), self.cancel.clone());
+        self.running.spawn(async move {
+            tasks::every(schedule, app, stop, nudge, task).await;
+            Ok(())
+        });
+    }
 }
 
 async fn boot_plane_start(

@@ -8,12 +8,30 @@ use rustix::fs::FileType;
 
 use super::tree::Tree;
 
-/// Gives folders their metadata, checks types and sizes of all paths (contents were hashed while they were written),
-/// and flushes. Later manifests win, path by path. Blocks.
+/// As [`check_all`], and flushes. Blocks.
 ///
 /// # Errors
 /// The first path that is not as it should be, or a write that failed on its way to the disk.
 pub fn settle(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
+    check_all(tree, layers)?;
+    let mounts = layers
+        .first()
+        .map(|layer| layer.header.roots.as_slice())
+        .unwrap_or_default();
+    for mount in mounts.iter().map(|root| &root.mount).rev() {
+        tree.flush(mount)?;
+    }
+    tree.flush(&TreePath::root())?;
+    rustix::fs::sync();
+    Ok(())
+}
+
+/// Gives folders their metadata and checks types and sizes of all paths (contents were hashed while they were written).
+/// Later manifests win, path by path. Blocks.
+///
+/// # Errors
+/// The first path that is not as it should be.
+pub fn check_all(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
     let mut merged: BTreeMap<&TreePath, &Entry> = BTreeMap::new();
     for entry in layers.iter().flat_map(|layer| &layer.entries) {
         merged.insert(&entry.path, entry);
@@ -34,15 +52,6 @@ pub fn settle(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
     for entry in merged.values() {
         check(tree, entry)?;
     }
-    let mounts = layers
-        .first()
-        .map(|layer| layer.header.roots.as_slice())
-        .unwrap_or_default();
-    for mount in mounts.iter().map(|root| &root.mount).rev() {
-        tree.flush(mount)?;
-    }
-    tree.flush(&TreePath::root())?;
-    rustix::fs::sync();
     Ok(())
 }
 

@@ -8,10 +8,12 @@
 //! byte of content is hashed against the signed manifest while it is written; [`Installed`] exists only when all was
 //! done, flushed and unmounted.
 
-mod configure;
+mod bios_boot;
+pub mod configure;
 mod disk_choice;
 mod fetch;
-mod finish;
+pub mod finish;
+mod folder;
 mod holders;
 pub mod keys;
 mod mounted;
@@ -21,7 +23,7 @@ pub mod program;
 mod progress;
 mod target;
 mod tree;
-mod verify;
+pub mod verify;
 mod wipe;
 mod write;
 
@@ -35,8 +37,10 @@ use crate::ramdisk::{Console, inventory};
 use mounted::Mounted;
 use verify::Layers;
 
+pub use bios_boot::{BiosBootError, BiosGrub};
 pub use disk_choice::{Refusal, choose};
 pub use fetch::HttpPacks;
+pub use folder::into_folder;
 pub use partition::{make_filesystems, write_table};
 pub use plan::{DiskPlan, PlanError};
 pub use progress::Tracker;
@@ -105,6 +109,7 @@ async fn stages(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyh
 
     tracker.stage(Stage::SelectDisk, "choosing the disk");
     let disk = select(spec, &layers, tracker).await?;
+    bios_boot::ensure_possible(&layers.image.manifest, &disk, bios_boot::machine_starts_by_bios())?;
     let target = Target::of_machine(&disk);
 
     tracker.stage(Stage::Wipe, format!("clearing {}", target.describe()));
@@ -145,12 +150,15 @@ async fn stages(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyh
 
     tracker.stage(Stage::Finish, "checking and flushing");
     let checked = Arc::clone(&layers);
-    blocking(move || {
+    let boots = blocking(move || {
         finish::settle(&tree, &[&checked.image.manifest, &checked.agent.manifest, &overlay])?;
+        let boots = bios_boot::install(&tree, &checked.image.manifest, &target, &plan)?;
         drop(tree);
-        mounted.unmount()
+        mounted.unmount()?;
+        Ok(boots)
     })
     .await?;
+    tracker.say(boots);
     let done = tracker.snapshot();
     Ok(Installed {
         files: done.files_done,

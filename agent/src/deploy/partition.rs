@@ -20,9 +20,11 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 const MKFS_LIMIT: Duration = Duration::from_secs(1_200);
 /// How long the kernel may take to show what is in the table.
 const NODES_LIMIT: Duration = Duration::from_secs(20);
+/// ESP, root, BIOS boot.
+const PARTITIONS: [u32; 3] = [1, 2, 3];
 const POLL: Duration = Duration::from_millis(50);
 
-/// Writes a new GPT with both partitions and waits until the kernel shows them. Blocks.
+/// Writes a new GPT with all partitions and waits until the kernel shows them. Blocks.
 ///
 /// # Errors
 /// When the table cannot be written, or the kernel does not take it.
@@ -51,6 +53,7 @@ pub fn write_table(target: &Target, plan: &DiskPlan) -> anyhow::Result<()> {
     for (number, name, extent, kind) in [
         (1, "ESP", plan.esp, partition_types::EFI),
         (2, "root", plan.root, partition_types::LINUX_FS),
+        (3, "BIOS", plan.bios_boot, partition_types::BIOS),
     ] {
         table
             .add_partition_at(name, number, extent.first, extent.length, kind, 0)
@@ -90,17 +93,15 @@ pub(super) fn reread(target: &Target) -> anyhow::Result<()> {
 }
 
 fn wait_for_nodes(target: &Target) -> anyhow::Result<()> {
-    let wanted = [target.partition_node(1), target.partition_node(2)];
     let end = Instant::now() + NODES_LIMIT;
-    while !wanted.iter().all(|node| node.exists()) {
-        if Instant::now() > end {
-            bail!(
-                "the kernel does not show the new partitions {} and {}",
-                wanted[0].display(),
-                wanted[1].display()
-            );
+    for number in PARTITIONS {
+        let node = target.partition_node(number);
+        while !node.exists() {
+            if Instant::now() > end {
+                bail!("the kernel does not show the new partition {}", node.display());
+            }
+            std::thread::sleep(POLL);
         }
-        std::thread::sleep(POLL);
     }
     Ok(())
 }
@@ -111,7 +112,7 @@ fn wait_for_nodes(target: &Target) -> anyhow::Result<()> {
 /// # Errors
 /// When a partition cannot be cleared or a filesystem cannot be made.
 pub fn make_filesystems(target: &Target, plan: &DiskPlan, layout: &Layout) -> anyhow::Result<()> {
-    for number in [1, 2] {
+    for number in PARTITIONS {
         super::wipe::clear(&target.partition_node(number)).with_context(|| format!("new partition {number}"))?;
     }
     make_esp(&target.partition_node(1), plan, layout)?;

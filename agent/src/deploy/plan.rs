@@ -4,6 +4,8 @@ use manifest::{EntryKind, Manifest};
 use protocol::latest::{Disk, Layout};
 
 const MIB: u64 = 1 << 20;
+/// Size of the BIOS boot partition: GRUB's core takes a sixth of it, and everything stays at whole MiB.
+const BIOS_BOOT_BYTES: u64 = MIB;
 /// Smallest and largest EFI system partition, in MiB.
 const ESP_MIB: std::ops::RangeInclusive<u32> = 33..=16_384;
 /// FAT32 has at least 65,525 clusters (FAT specification 1.03, "FAT type determination"); some are lost to the FATs.
@@ -39,7 +41,9 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// Where the partitions lie, in logical sectors; both begin and end at multiples of 1 MiB.
+/// Where the partitions lie, in logical sectors; all begin and end at multiples of 1 MiB. One layout for both
+/// firmwares. The BIOS boot partition comes first on the disk, where every BIOS can read, and has the last number: GRUB
+/// for BIOS finds its configuration on partition 1, and the root can grow at the disk's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPlan {
     /// Logical sector size in bytes.
@@ -48,6 +52,8 @@ pub struct DiskPlan {
     pub esp: Extent,
     /// Partition 2: root.
     pub root: Extent,
+    /// Partition 3: what GRUB for BIOS loads, without a filesystem.
+    pub bios_boot: Extent,
     /// FAT cluster of the ESP, in logical sectors.
     pub sectors_per_cluster: u32,
 }
@@ -84,9 +90,10 @@ impl DiskPlan {
             return Err(PlanError::Layout(problem));
         }
         let esp_bytes = u64::from(layout.esp_mib) * MIB;
+        let esp_at = MIB + BIOS_BOOT_BYTES;
         // The backup table takes the end; a whole MiB is left to it.
         let end_bytes = (disk.size_bytes / MIB).saturating_sub(1) * MIB;
-        let root_bytes = end_bytes.saturating_sub(MIB + esp_bytes);
+        let root_bytes = end_bytes.saturating_sub(esp_at + esp_bytes);
         if root_bytes < 64 * MIB {
             return Err(PlanError::NoRoom {
                 disk_bytes: disk.size_bytes,
@@ -96,12 +103,16 @@ impl DiskPlan {
         Ok(Self {
             sector_bytes: disk.sector_bytes,
             esp: Extent {
-                first: MIB / sector,
+                first: esp_at / sector,
                 length: esp_bytes / sector,
             },
             root: Extent {
-                first: (MIB + esp_bytes) / sector,
+                first: (esp_at + esp_bytes) / sector,
                 length: root_bytes / sector,
+            },
+            bios_boot: Extent {
+                first: MIB / sector,
+                length: BIOS_BOOT_BYTES / sector,
             },
             sectors_per_cluster: sectors_per_cluster(esp_bytes, disk.sector_bytes)?,
         })
@@ -144,7 +155,7 @@ pub fn needed_bytes(manifests: &[&Manifest], layout: &Layout) -> u64 {
     root.saturating_add(root / 16)
         .saturating_add(256 * MIB)
         .saturating_add(u64::from(layout.esp_mib) * MIB)
-        .saturating_add(2 * MIB)
+        .saturating_add(2 * MIB + BIOS_BOOT_BYTES)
 }
 
 #[cfg(test)]
@@ -174,9 +185,11 @@ mod tests {
             let size = 4_000_000_000 / u64::from(sector) * u64::from(sector);
             let plan = DiskPlan::new(&disk(size, sector), &layout(512)).unwrap();
             let bytes = |sectors: u64| sectors * u64::from(sector);
-            assert_eq!(bytes(plan.esp.first), MIB);
+            assert_eq!(bytes(plan.bios_boot.first), MIB);
+            assert_eq!(bytes(plan.bios_boot.length), MIB);
+            assert_eq!(bytes(plan.esp.first), 2 * MIB);
             assert_eq!(bytes(plan.esp.length), 512 * MIB);
-            assert_eq!(bytes(plan.root.first), 513 * MIB);
+            assert_eq!(bytes(plan.root.first), 514 * MIB);
             let end = bytes(plan.root.first + plan.root.length);
             assert_eq!(end % MIB, 0);
             assert!(

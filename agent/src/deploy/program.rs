@@ -1,4 +1,4 @@
-//! Running the tools of the ramdisk: no shell, bounded output, bounded time.
+//! Running tools of the ramdisk and of a node: no shell, bounded output, bounded time.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -46,9 +46,9 @@ pub enum ProgramError {
 pub struct Finished {
     /// Exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// Standard output, at most 64 KiB.
+    /// Standard output, as far as it is kept.
     pub output: String,
-    /// Standard error, at most 64 KiB.
+    /// Standard error, as far as it is kept.
     pub errors: String,
 }
 
@@ -57,6 +57,19 @@ pub struct Finished {
 /// # Errors
 /// [`ProgramError::Start`] or [`ProgramError::TimedOut`].
 pub fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<Finished, ProgramError> {
+    run_bounded(program, arguments, limit, OUTPUT_BYTES_MAX)
+}
+
+/// As [`run`], keeping up to `output_bytes_max` bytes of each stream.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_bounded(
+    program: &str,
+    arguments: &[&str],
+    limit: Duration,
+    output_bytes_max: u64,
+) -> Result<Finished, ProgramError> {
     let failed = |source| ProgramError::Start {
         program: program.to_owned(),
         source,
@@ -64,13 +77,15 @@ pub fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<Finishe
     let mut child = Command::new(program)
         .args(arguments)
         .env("LC_ALL", "C")
+        // Package scripts must never wait for an answer.
+        .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let output = child.stdout.take().map(collect);
-    let errors = child.stderr.take().map(collect);
+    let output = child.stdout.take().map(|stream| collect(stream, output_bytes_max));
+    let errors = child.stderr.take().map(|stream| collect(stream, output_bytes_max));
     let end = Instant::now() + limit;
     let status = loop {
         match child.try_wait().map_err(failed)? {
@@ -118,10 +133,10 @@ fn command(program: &str, arguments: &[&str]) -> String {
     format!("{program} {}", arguments.join(" ")).trim_end().to_owned()
 }
 
-fn collect(mut stream: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+fn collect(mut stream: impl Read + Send + 'static, bytes_max: u64) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut kept = Vec::new();
-        let _ = stream.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut kept);
+        let _ = stream.by_ref().take(bytes_max).read_to_end(&mut kept);
         // The rest is read and dropped, so that the program never stops at a full pipe.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
         String::from_utf8_lossy(&kept).into_owned()

@@ -10,56 +10,98 @@ mod ownership;
 mod sysctl;
 mod units;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use drift::{ExpectedFacts, Observation, ObservedFacts};
+use drift::{ExpectedFacts, FactFindings, FindingKind, Observation, ObservedFacts, compare_facts};
 
 pub use accounts::{parse_groups, parse_users};
 pub use dpkg::parse_status;
 pub use kernel::{parse_builtin, parse_modules};
+pub(crate) use ownership::{INFO, LIST_BYTES_MAX, kept_list, list_stems};
 pub use ownership::{keep_package_lists, ownership_of};
 pub use sysctl::{Assignments, persisted_values};
+pub(crate) use sysctl::{SYSCTL_FOLDERS, key_path, persisted_sources};
 pub use units::{list_units, parse_units};
+
+use crate::node::UnitManager;
 
 /// Largest file a probe reads, in bytes; dpkg's status of 10,000 packages has about 15 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads everything that the baseline speaks of. `units` was listed before, because it needs another program.
+/// Reads what the baseline speaks of, as far as its kind is `wanted`; the rest is not looked at. Blocks.
 #[must_use]
 pub fn read_facts(
     base: &Path,
     expected: &ExpectedFacts,
-    units: Result<std::collections::BTreeMap<String, String>, Observation>,
+    units: &dyn UnitManager,
+    wanted: &dyn Fn(FindingKind) -> bool,
 ) -> ObservedFacts {
-    let file = |path: &str| read_text(&under(base, path));
-    let not_asked = || Observation::NotScanned {
-        detail: "the baseline does not ask for it".to_owned(),
+    let file = |kind, path: &str| {
+        if wanted(kind) {
+            read_text(&under(base, path))
+        } else {
+            Err(not_asked())
+        }
     };
     let packages = if expected.packages.is_empty() {
         Err(not_asked())
     } else {
-        file("/var/lib/dpkg/status").and_then(|text| parse_status(&text).map_err(error))
+        file(FindingKind::Package, "/var/lib/dpkg/status").and_then(|text| parse_status(&text).map_err(error))
     };
-    let modules = if expected.modules_required.is_empty() && expected.modules_forbidden.is_empty() {
-        Err(not_asked())
-    } else {
+    let has_modules = !expected.modules_required.is_empty() || !expected.modules_forbidden.is_empty();
+    let modules = if wanted(FindingKind::Module) && has_modules {
         kernel::read_modules(base, expected)
+    } else {
+        Err(not_asked())
     };
     ObservedFacts {
         packages,
-        units,
-        sysctls_running: sysctl::read_running(base, expected.sysctls.keys()),
-        sysctls_persisted: if expected.sysctls.is_empty() {
-            Err(not_asked())
+        units: if wanted(FindingKind::Unit) && !expected.units.is_empty() {
+            units.list()
         } else {
-            sysctl::read_persisted(base, expected.sysctls.keys())
+            Err(not_asked())
         },
-        command_line: file("/proc/cmdline"),
-        kernel_release: file("/proc/sys/kernel/osrelease"),
+        sysctls_running: if wanted(FindingKind::SysctlRunning) {
+            sysctl::read_running(base, expected.sysctls.keys())
+        } else {
+            BTreeMap::new()
+        },
+        sysctls_persisted: if wanted(FindingKind::SysctlPersisted) && !expected.sysctls.is_empty() {
+            sysctl::read_persisted(base, expected.sysctls.keys())
+        } else {
+            Err(not_asked())
+        },
+        command_line: file(FindingKind::KernelCommandLine, "/proc/cmdline"),
+        kernel_release: file(FindingKind::KernelRelease, "/proc/sys/kernel/osrelease"),
         modules,
-        users: file("/etc/passwd").and_then(|text| parse_users(&text).map_err(error)),
-        groups: file("/etc/group").and_then(|text| parse_groups(&text).map_err(error)),
+        users: file(FindingKind::User, "/etc/passwd").and_then(|text| parse_users(&text).map_err(error)),
+        groups: file(FindingKind::Group, "/etc/group").and_then(|text| parse_groups(&text).map_err(error)),
+    }
+}
+
+/// Looks at these kinds of facts only and compares them.
+#[must_use]
+pub fn look_at_facts(
+    base: &Path,
+    expected: &ExpectedFacts,
+    units: &dyn UnitManager,
+    kinds: &BTreeSet<FindingKind>,
+) -> FactFindings {
+    let wanted = |kind| kinds.contains(&kind);
+    let mut findings = compare_facts(expected, &read_facts(base, expected, units, &wanted));
+    findings
+        .differences
+        .retain(|difference| kinds.contains(&difference.kind));
+    findings.unknown.retain(|unknown| kinds.contains(&unknown.kind));
+    findings.facts_by_kind.retain(|kind, _| kinds.contains(kind));
+    findings
+}
+
+fn not_asked() -> Observation {
+    Observation::NotScanned {
+        detail: "the baseline does not ask for it".to_owned(),
     }
 }
 
@@ -68,12 +110,12 @@ fn error(detail: String) -> Observation {
 }
 
 /// A path of the node under its base folder.
-fn under(base: &Path, path: &str) -> PathBuf {
+pub(crate) fn under(base: &Path, path: &str) -> PathBuf {
     base.join(path.trim_start_matches('/'))
 }
 
 /// Reads a bounded regular file as text; bytes that are not UTF-8 become the replacement character.
-fn read_text(path: &Path) -> Result<String, Observation> {
+pub(crate) fn read_text(path: &Path) -> Result<String, Observation> {
     read_text_or_absent(path)?.ok_or_else(|| Observation::Error {
         detail: format!("{}: not there", path.display()),
     })

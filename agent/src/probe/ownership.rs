@@ -11,9 +11,10 @@ use drift::{Difference, FindingKind, Ownership};
 
 use super::under;
 
-const INFO: &str = "/var/lib/dpkg/info";
+/// Folder of dpkg's records of single packages.
+pub(crate) const INFO: &str = "/var/lib/dpkg/info";
 /// Largest list of one package, in bytes.
-const LIST_BYTES_MAX: u64 = 32 << 20;
+pub(crate) const LIST_BYTES_MAX: u64 = 32 << 20;
 /// Most packages.
 const PACKAGES_MAX: usize = 100_000;
 /// Begins the part of one package; a list has only absolute paths.
@@ -53,9 +54,7 @@ pub fn ownership_of(differences: &[Difference], base: &Path, kept: &Path) -> Own
         .filter(|difference| difference.kind == FindingKind::Package);
     let mut stems = BTreeSet::new();
     for difference in of_packages {
-        // A list is named by the package, with its architecture where several may be installed side by side.
-        stems.insert(difference.key.clone());
-        stems.extend(difference.key.split(':').next().map(str::to_owned));
+        stems.extend(list_stems(&difference.key));
     }
     let mut ownership = Ownership::default();
     if stems.is_empty() {
@@ -76,13 +75,28 @@ pub fn ownership_of(differences: &[Difference], base: &Path, kept: &Path) -> Own
 }
 
 fn add_kept(ownership: &mut Ownership, stems: &BTreeSet<String>, kept: &Path) -> std::io::Result<()> {
+    kept_list(kept, stems, |line| ownership.add_before(line))
+}
+
+/// The names under which dpkg may keep the records of `name:architecture`: by the package, with its architecture where
+/// several may be installed side by side.
+pub(crate) fn list_stems(package: &str) -> BTreeSet<String> {
+    let name = package.split(':').next().unwrap_or_default();
+    [package, name].map(str::to_owned).into()
+}
+
+/// Each line of the lists kept under these names.
+///
+/// # Errors
+/// When the lists cannot be read.
+pub(crate) fn kept_list(kept: &Path, stems: &BTreeSet<String>, mut line_of: impl FnMut(&[u8])) -> std::io::Result<()> {
     let mut wanted = false;
     for line in BufReader::new(std::fs::File::open(kept)?).split(b'\n') {
         let line = line?;
         if let Some(stem) = line.strip_prefix(PACKAGE_MARK.as_bytes()) {
             wanted = str::from_utf8(stem).is_ok_and(|stem| stems.contains(stem));
         } else if wanted {
-            ownership.add_before(&line);
+            line_of(&line);
         }
     }
     Ok(())

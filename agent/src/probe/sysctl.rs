@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::{read_text_or_absent, under};
 
 /// Folders of sysctl.d(5), strongest first: a file masks one of the same name in a later folder.
-const FOLDERS: [&str; 4] = [
+pub(crate) const SYSCTL_FOLDERS: [&str; 4] = [
     "/etc/sysctl.d",
     "/run/sysctl.d",
     "/usr/local/lib/sysctl.d",
@@ -22,23 +22,26 @@ const FOLDERS: [&str; 4] = [
 const FILES_MAX: usize = 10_000;
 
 /// Values of `/proc/sys` for the keys that a baseline names. A key that the kernel does not have is `None`.
-pub(super) fn read_running<'a>(
+pub(crate) fn read_running<'a>(
     base: &Path,
     keys: impl Iterator<Item = &'a String>,
 ) -> BTreeMap<String, Result<Option<String>, Observation>> {
     keys.map(|key| (key.clone(), read_key(base, key))).collect()
 }
 
-fn read_key(base: &Path, key: &str) -> Result<Option<String>, Observation> {
+/// Where a key lies below `/proc/sys`; `None` for what is no key.
+pub(crate) fn key_path(key: &str) -> Option<String> {
     let path = canonical(key);
-    if path
-        .split('/')
-        .any(|part| part.is_empty() || part == "." || part == "..")
-    {
+    let is_odd = |part: &str| part.is_empty() || part == "." || part == "..";
+    (!path.split('/').any(is_odd)).then_some(path)
+}
+
+fn read_key(base: &Path, key: &str) -> Result<Option<String>, Observation> {
+    let Some(path) = key_path(key) else {
         return Err(Observation::Error {
             detail: format!("{key}: no sysctl key"),
         });
-    }
+    };
     let file = under(base, "/proc/sys").join(path);
     match std::fs::read(&file) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())),
@@ -71,14 +74,24 @@ fn canonical(key: &str) -> String {
 /// What the lines of the files say, in the order in which they are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignments {
-    explicit: BTreeMap<String, String>,
-    patterns: Vec<(String, String)>,
+    explicit: BTreeMap<String, Assigned>,
+    patterns: Vec<(String, Assigned)>,
     excluded: Vec<String>,
+    files: usize,
+}
+
+/// A value and the file it stands in, counted from 0 in the order of [`Assignments::add`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Assigned {
+    value: String,
+    file: usize,
 }
 
 impl Assignments {
     /// Adds a file; later files win.
     pub fn add(&mut self, text: &str) {
+        let file = self.files;
+        self.files += 1;
         for line in text.lines().map(str::trim) {
             if line.is_empty() || line.starts_with(['#', ';']) {
                 continue;
@@ -87,11 +100,12 @@ impl Assignments {
             let (line, minus) = line.strip_prefix('-').map_or((line, false), |rest| (rest, true));
             match line.split_once('=') {
                 Some((key, value)) => {
-                    let (key, value) = (canonical(key.trim()), value.trim().to_owned());
+                    let value = value.trim().to_owned();
+                    let (key, assigned) = (canonical(key.trim()), Assigned { value, file });
                     if key.contains(['*', '?', '[']) {
-                        self.patterns.push((key, value));
+                        self.patterns.push((key, assigned));
                     } else {
-                        self.explicit.insert(key, value);
+                        self.explicit.insert(key, assigned);
                     }
                 }
                 // A minus and a key alone: patterns leave it out.
@@ -104,15 +118,25 @@ impl Assignments {
     /// What a key will be set to: by its own line, else by the last pattern that covers it and does not leave it out.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
+        self.assigned(key).map(|assigned| assigned.value.as_str())
+    }
+
+    /// The file that says so, counted from 0 in the order in which they were added.
+    #[must_use]
+    pub fn file_of(&self, key: &str) -> Option<usize> {
+        self.assigned(key).map(|assigned| assigned.file)
+    }
+
+    fn assigned(&self, key: &str) -> Option<&Assigned> {
         let key = canonical(key);
-        if let Some(value) = self.explicit.get(&key) {
-            return Some(value);
+        if let Some(assigned) = self.explicit.get(&key) {
+            return Some(assigned);
         }
         if self.excluded.iter().any(|pattern| covers(pattern, &key)) {
             return None;
         }
         let last = self.patterns.iter().rev().find(|(pattern, _)| covers(pattern, &key));
-        last.map(|(_, value)| value.as_str())
+        last.map(|(_, assigned)| assigned)
     }
 }
 
@@ -142,9 +166,21 @@ pub(super) fn read_persisted<'a>(
     base: &Path,
     keys: impl Iterator<Item = &'a String>,
 ) -> Result<BTreeMap<String, String>, Observation> {
+    let (_, assignments) = persisted_sources(base)?;
+    Ok(keys
+        .filter_map(|key| Some((key.clone(), assignments.get(key)?.to_owned())))
+        .collect())
+}
+
+/// The files of sysctl.d(5) in the order in which they are applied, as paths inside the tree and with links led to
+/// where they end, and what they say.
+///
+/// # Errors
+/// As [`read_persisted`].
+pub(crate) fn persisted_sources(base: &Path) -> Result<(Vec<PathBuf>, Assignments), Observation> {
     let mut files: BTreeMap<OsString, PathBuf> = BTreeMap::new();
-    for folder in FOLDERS {
-        let folder = under(base, folder);
+    for in_tree in SYSCTL_FOLDERS {
+        let folder = under(base, in_tree);
         let listing = match std::fs::read_dir(&folder) {
             Ok(listing) => listing,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -157,15 +193,41 @@ pub(super) fn read_persisted<'a>(
                 .extension()
                 .is_some_and(|extension| extension == "conf")
             {
-                files.entry(name).or_insert_with(|| entry.path());
+                let path = Path::new(in_tree).join(&name);
+                files.entry(name).or_insert(path);
             }
         }
     }
-    let mut texts = Vec::new();
-    for file in files.values() {
-        texts.extend(read_file(base, file)?);
+    let (mut sources, mut assignments) = (Vec::new(), Assignments::default());
+    for file in files.into_values() {
+        if let Some(text) = read_file(base, &base.join(file.strip_prefix("/").unwrap_or(&file)))? {
+            assignments.add(&text);
+            sources.push(end_of_link(base, file));
+        }
     }
-    Ok(persisted_values(texts.iter().map(String::as_str), keys))
+    Ok((sources, assignments))
+}
+
+/// `/etc/sysctl.d/99-sysctl.conf` is a link to `../sysctl.conf` on Debian: the file that says something is that one.
+fn end_of_link(base: &Path, file: PathBuf) -> PathBuf {
+    let Ok(target) = std::fs::read_link(base.join(file.strip_prefix("/").unwrap_or(&file))) else {
+        return file;
+    };
+    let mut path = if target.is_absolute() {
+        PathBuf::from("/")
+    } else {
+        file.parent().map(Path::to_owned).unwrap_or_default()
+    };
+    for part in target.components() {
+        match part {
+            std::path::Component::Normal(name) => path.push(name),
+            std::path::Component::ParentDir => {
+                path.pop();
+            }
+            _ => {}
+        }
+    }
+    path
 }
 
 /// A file of sysctl.d; a link to `/dev/null` masks, a link out of place (`99-sysctl.conf`) is followed.

@@ -25,15 +25,16 @@ use protocol::latest::{Authority, Inventory, paths};
 
 use crate::api::{Api, ApiError};
 use crate::deploy::{Context, chain};
-use claim::Claimed;
 use command_line::CommandLine;
 use modules::Coldplug;
 use network::Lease;
 use tasks::End;
 
 pub use backoff::Backoff;
+pub use claim::{Claimed, claim};
 pub use console::Console;
 pub use supervise::run;
+pub use tasks::{next_task, tell_outcome};
 
 /// Put there by a second initrd that the boot plane adds.
 const AUTHORITY: &str = "/etc/plumbline/authority.json";
@@ -97,7 +98,7 @@ async fn story(console: &Console) -> Result<End, Stop> {
     console.stage(format!("asking {} who this machine is", authority.boot_url));
     let boot = Api::plain(&authority.boot_url).map_err(|e| stop("NO HTTP CLIENT", chain(&e)))?;
     set_clock(&boot, console).await;
-    let Claimed { api, reply } = claim::claim(&authority, &token, &mac, console)
+    let Claimed { api, reply } = claim(&authority, &token, &mac, console)
         .await
         .map_err(|error| refused(&error))?;
     console.say(format!(

@@ -7,7 +7,7 @@ use protocol::latest::{DeploySpec, Outcome, Stage, Task, paths};
 use super::backoff::Backoff;
 use super::network::Lease;
 use super::supervise::READING_TIME;
-use crate::api::ApiError;
+use crate::api::{Api, ApiError};
 use crate::deploy::{self, Context, Failure, Installed, chain};
 
 /// The certificate of a claim holds for a day; a machine that still waits then starts over to get a new one.
@@ -28,6 +28,19 @@ pub enum End {
     Asked(String),
     /// It cannot go on; the reason.
     Stuck(String),
+}
+
+/// Asks the server what this machine is to do. It may hold the request for [`protocol::limits::TASK_WAIT_SECS_MAX`].
+///
+/// # Errors
+/// [`ApiError`].
+pub async fn next_task(api: &Api) -> Result<Task, ApiError> {
+    api.get(&format!("{}?wait_secs={WAIT_SECS}", paths::TASK)).await
+}
+
+/// Tells how a deployment ended, again and again for ten minutes.
+pub async fn tell_outcome(spec: &DeploySpec, context: &Context, outcome: &Outcome) {
+    report(spec, context, outcome).await;
 }
 
 /// Asks for tasks and does them until the machine is to be restarted.
@@ -56,7 +69,7 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
             show(error);
         }
         let asked = Instant::now();
-        match context.api.get(&format!("{}?wait_secs={WAIT_SECS}", paths::TASK)).await {
+        match next_task(&context.api).await {
             Ok(Task::Wait { reason }) => {
                 backoff = Backoff::default();
                 show(format!("waiting: {reason}"));

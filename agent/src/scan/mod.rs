@@ -8,6 +8,7 @@
 pub mod cache;
 mod file;
 mod mounts;
+mod single;
 mod stat;
 mod walk;
 mod xattrs;
@@ -26,9 +27,13 @@ use rustix::io::Errno;
 
 use cache::DigestCache;
 use file::FileReader;
-use mounts::Mounts;
-use stat::{Stat, observation};
+pub(crate) use mounts::Mounts;
+pub use single::{Looker, PathLook, Place};
+pub(crate) use single::{entry_of, open_folder_at, open_parent};
+pub(crate) use stat::Stat;
+use stat::observation;
 use walk::Walk;
+pub(crate) use xattrs::read_xattrs;
 
 /// Bounds of one scan; what lies beyond them is said to be not looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +93,8 @@ pub struct ScanOptions<'a> {
     pub bounds: Bounds,
     /// Set when the process is to end: the scan then ends within one read and is incomplete.
     pub stop: Option<&'a AtomicBool>,
+    /// Roots are folders of the base and not mounted (a folder that stands for a node).
+    pub roots_are_folders: bool,
     /// For tests.
     pub interference: &'a dyn Interference,
 }
@@ -106,6 +113,7 @@ impl<'a> ScanOptions<'a> {
             now_unix_secs: 0,
             bounds: Bounds::default(),
             stop: None,
+            roots_are_folders: false,
             interference: &NoInterference,
         }
     }
@@ -143,7 +151,7 @@ pub fn scan_tree(expected: &Expected, options: &ScanOptions<'_>) -> TreeScan {
             entries: 0,
             complete: false,
         };
-        match open_root(options.base, root) {
+        match open_root(options.base, root, options.roots_are_folders) {
             Ok(handle) => {
                 let mut cache = match options.cache_folder {
                     // FAT has neither inodes nor change times to go by, and an ESP is small.
@@ -190,12 +198,14 @@ pub fn scan_tree(expected: &Expected, options: &ScanOptions<'_>) -> TreeScan {
 }
 
 /// Opens a root. A link in its place, a root that is not mounted, and a filesystem of the kernel's own are no roots.
-fn open_root(base: &Path, root: &Root) -> Result<OwnedFd, Observation> {
+pub(crate) fn open_root(base: &Path, root: &Root, is_folder: bool) -> Result<OwnedFd, Observation> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let failed = |error| observation("open root", error);
     let top = rustix::fs::openat(CWD, base, flags, Mode::empty()).map_err(failed)?;
     if root.mount.is_root() {
-        check_filesystem(&top)?;
+        if !is_folder {
+            check_filesystem(&top)?;
+        }
         return Ok(top);
     }
     let relative = OsStr::from_bytes(root.mount.relative());
@@ -208,6 +218,9 @@ fn open_root(base: &Path, root: &Root) -> Result<OwnedFd, Observation> {
         Errno::LOOP => not_scanned("the path of this root leads through a link"),
         error => failed(error),
     })?;
+    if is_folder {
+        return Ok(handle);
+    }
     let above = rustix::fs::openat(&handle, "..", flags, Mode::empty()).map_err(failed)?;
     let (inside, outside) = (
         Stat::of(&handle).map_err(failed)?,

@@ -42,6 +42,16 @@ impl Mounts {
     }
 }
 
+impl Mounts {
+    /// Whether something is mounted on this path or anywhere below it.
+    #[must_use]
+    pub fn any_within(&self, path: &manifest::TreePath) -> bool {
+        let is_within =
+            |point: &Vec<u8>| manifest::TreePath::from_bytes(point.clone()).is_ok_and(|p| p.is_within(path));
+        self.0.iter().any(is_within)
+    }
+}
+
 /// `\040` and the like, as the kernel writes white space and backslashes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -12,7 +12,7 @@ use super::cache::FileKey;
 
 /// What `statx` says of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     pub kind: FileType,
     pub mode: u32,
     pub uid: u32,
@@ -25,13 +25,13 @@ pub(super) struct Stat {
 
 impl Stat {
     /// Of a name in a folder; never follows a link, never mounts anything, never asks a server.
-    pub(super) fn at(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Self, Errno> {
+    pub(crate) fn at(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Self, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         Self::read(folder, name, flags)
     }
 
     /// Of an open file or folder.
-    pub(super) fn of(handle: impl AsFd) -> Result<Self, Errno> {
+    pub(crate) fn of(handle: impl AsFd) -> Result<Self, Errno> {
         Self::read(handle.as_fd(), OsStr::new(""), AtFlags::EMPTY_PATH)
     }
 
@@ -61,17 +61,17 @@ impl Stat {
     }
 
     /// Whether both are the same file, whatever is in it.
-    pub(super) fn is_same_file(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         self.kind == other.kind && self.key.device == other.key.device && self.key.inode == other.key.inode
     }
 
     /// Whether both lie on the same mount.
-    pub(super) fn is_on_mount_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_on_mount_of(&self, other: &Self) -> bool {
         self.key.device == other.key.device && self.mount_id == other.mount_id
     }
 
     /// The entry kind of anything that is neither a file nor a link.
-    pub(super) fn special_kind(&self) -> Option<EntryKind> {
+    pub(crate) fn special_kind(&self) -> Option<EntryKind> {
         let (major, minor) = self.device;
         match self.kind {
             FileType::Directory => Some(EntryKind::Directory),
@@ -85,7 +85,7 @@ impl Stat {
 }
 
 /// Why the system would not let us look.
-pub(super) fn observation(what: &str, error: Errno) -> Observation {
+pub(crate) fn observation(what: &str, error: Errno) -> Observation {
     match error {
         Errno::ACCESS | Errno::PERM => Observation::Denied,
         Errno::TIMEDOUT => Observation::TimedOut,

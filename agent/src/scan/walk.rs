@@ -348,6 +348,46 @@ impl Walk<'_> {
     }
 }
 
+/// What came of looking at one path alone.
+pub(super) enum One {
+    Seen(ObservedEntry),
+    Ignored,
+    Gone,
+    Unknown(Observation),
+}
+
+impl Walk<'_> {
+    /// Looks at one path whose folder is open; the path of a root is looked at as `.` in itself.
+    pub(super) fn look_at(&mut self, folder: OwnedFd, path: &TreePath, comparison: &TreeComparison<'_>) -> One {
+        let stat = match Stat::of(&folder) {
+            Ok(stat) => stat,
+            Err(error) => return One::Unknown(observation("stat", error)),
+        };
+        let is_root = *path == self.root.mount;
+        let frame = Frame {
+            handle: folder,
+            path: path.parent().unwrap_or_else(TreePath::root),
+            stat,
+            names: Vec::new().into_iter(),
+        };
+        let name = OsStr::from_bytes(if is_root { b"." } else { path.name() });
+        let mut last = None;
+        for _ in 0..ATTEMPTS_MAX {
+            match self.glance(&frame, name, path, comparison) {
+                Glance::Done(observed, ..) => return One::Seen(observed),
+                Glance::Ignored => return One::Ignored,
+                Glance::Gone => return One::Gone,
+                Glance::Changed(certain) => last = certain,
+                Glance::Failed(observation) => return One::Unknown(observation),
+            }
+        }
+        match last {
+            Some((observed, ..)) => One::Seen(observed),
+            None => One::Unknown(Observation::Unstable),
+        }
+    }
+}
+
 /// Something else is mounted on a path: a folder is there and free to hold a filesystem or not, anything else
 /// (a bind mount over a file) hides what it should be.
 fn mounted(comparison: &mut TreeComparison<'_>, path: &TreePath, kind: FileType) {

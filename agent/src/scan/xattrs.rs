@@ -17,7 +17,7 @@ use rustix::io::Errno;
 const ATTEMPTS_MAX: usize = 5;
 
 /// All extended attributes; a filesystem without any has none.
-pub(super) fn read_xattrs(folder: BorrowedFd<'_>, name: &OsStr) -> ObservedXattrs {
+pub(crate) fn read_xattrs(folder: BorrowedFd<'_>, name: &OsStr) -> ObservedXattrs {
     let mut path = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.as_bytes());
     let path = PathBuf::from(std::ffi::OsString::from_vec(path));
@@ -74,6 +74,7 @@ fn text(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// canonical/lxd#10090, burp#409.
     #[test]
     fn growing_and_over_reported_values_are_read() {
         let mut sizes = [3usize, 10, 200, 100].into_iter();
@@ -96,6 +97,7 @@ mod tests {
         assert_eq!(grown(|_| Err(Errno::TOOBIG)), Err(Errno::TOOBIG));
     }
 
+    /// restic#3422.
     #[test]
     fn a_list_that_is_too_big_is_unknown_and_not_empty() {
         let Observation::Error { detail } = unreadable(Errno::TOOBIG) else {

@@ -43,6 +43,7 @@ struct Unvalidated {
     state_dir: PathBuf,
     image_key: String,
     agent_release_key: String,
+    job_key: String,
     #[serde(default = "default_scan_interval_secs")]
     scan_interval_secs: u64,
 }
@@ -85,6 +86,7 @@ impl TryFrom<Unvalidated> for Config {
             keys: Keys {
                 image: PublicKey::parse(&raw.image_key).context("image_key")?,
                 agent_release: PublicKey::parse(&raw.agent_release_key).context("agent_release_key")?,
+                job: PublicKey::parse(&raw.job_key).context("job_key")?,
             },
             scan_interval: Duration::from_secs(secs),
         })
@@ -98,6 +100,19 @@ impl Config {
     /// The first key that is unknown, missing or out of bounds.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         toml::from_str::<Unvalidated>(text)?.try_into()
+    }
+
+    /// The same settings for a node in a folder: all paths lie below it.
+    #[must_use]
+    pub fn below(mut self, base: &Path) -> Self {
+        for path in [
+            &mut self.ca_certificate,
+            &mut self.identity_folder,
+            &mut self.state_folder,
+        ] {
+            *path = base.join(path.strip_prefix("/").unwrap_or(path));
+        }
+        self
     }
 
     /// Reads the file.
@@ -118,7 +133,10 @@ mod tests {
 
     fn text(more: &str) -> String {
         let key = KeyPair::generate().unwrap().public().as_str().to_owned();
-        format!("server = \"https://10.77.0.1:8443\"\nimage_key = \"{key}\"\nagent_release_key = \"{key}\"\n{more}")
+        format!(
+            "server = \"https://10.77.0.1:8443\"\nimage_key = \"{key}\"\nagent_release_key = \"{key}\"\n\
+             job_key = \"{key}\"\n{more}"
+        )
     }
 
     #[test]
@@ -135,6 +153,7 @@ mod tests {
             (text("scan_interval_secs = 5\n"), "60 to 86400"),
             (text("").replace("https:", "http:"), "https"),
             (text("").replace("image_key = \"", "image_key = \"x"), "image_key"),
+            (text("").replace("job_key", "jobkey"), "job_key"),
             (String::new(), "server"),
         ] {
             let error = format!("{:#}", Config::parse(&text).unwrap_err());

@@ -1,18 +1,22 @@
-//! Speaking with the server: baseline, report, heartbeat, in this order.
+//! Speaking with the server: baseline, what came of jobs, report, heartbeat, in this order.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use drift::Expected;
+use drift::{Expected, SecretKey};
 use manifest::Digest;
-use protocol::latest::{Baseline, Heartbeat, HeartbeatReply, ReportReply, paths};
+use protocol::JobId;
+use protocol::latest::{
+    Baseline, Heartbeat, HeartbeatReply, Job, JobOutcome, ReportReply, SecretDigestKey, SignedJob, paths,
+};
 use protocol::limits::HEARTBEAT_SECS;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use super::{Config, pace, process};
+use super::{Config, pace, process, shown};
 use crate::api::{Api, ApiError};
 use crate::baseline::{BaselineError, Keys, ManifestStore};
+use crate::node::NodeParts;
+use crate::repair::{Holder, Known, Ledger, Mend, judge};
 use crate::report::NodeState;
 use crate::state::{Acknowledged, StateFolder};
 
@@ -43,7 +47,17 @@ pub(super) struct Contact {
     keys: Keys,
     state: StateFolder,
     store: ManifestStore,
-    boot_id: Uuid,
+    parts: NodeParts,
+    secret_key: Option<SecretKey>,
+    /// The server was asked for that key since the baseline was confirmed last.
+    has_asked_for_key: bool,
+    ledger: Ledger,
+    /// A job that was pulled, judged and entered in the ledger.
+    job: Option<Job>,
+    /// A job is carried out: no other one is pulled.
+    is_working: bool,
+    /// The server's clock at an instant.
+    server_clock: Option<(Instant, u64)>,
     sequence: u64,
     baseline: Option<(Baseline, Arc<Expected>)>,
     /// The server said which baseline it should be.
@@ -62,7 +76,7 @@ pub(super) struct Contact {
 }
 
 impl Contact {
-    pub(super) fn new(config: &Config, api: Api, state: StateFolder) -> anyhow::Result<Self> {
+    pub(super) fn new(config: &Config, api: Api, state: StateFolder, parts: NodeParts) -> Self {
         let store = ManifestStore::new(&state.manifests());
         let kept = state.baseline().and_then(|baseline| match store.load(&baseline) {
             Ok(expected) => Some((baseline, Arc::new(expected))),
@@ -71,11 +85,17 @@ impl Contact {
                 None
             }
         });
-        Ok(Self {
+        Self {
             api,
             keys: config.keys.clone(),
             store,
-            boot_id: process::boot_id()?,
+            parts,
+            secret_key: state.secret_key(),
+            has_asked_for_key: false,
+            ledger: Ledger::open(state.path()),
+            job: None,
+            is_working: false,
+            server_clock: None,
             sequence: 0,
             baseline: kept,
             is_baseline_confirmed: false,
@@ -89,7 +109,7 @@ impl Contact {
             failures: 0,
             earliest: Instant::now(),
             has_warned_of_clock: false,
-        })
+        }
     }
 
     /// The baseline to look by.
@@ -99,6 +119,52 @@ impl Contact {
             .map(|(baseline, expected)| (baseline.digest, expected.clone()))
     }
 
+    /// Keys the digests of secrets in what is told.
+    pub(super) const fn secret_key(&self) -> Option<&SecretKey> {
+        self.secret_key.as_ref()
+    }
+
+    /// The last job that has ended: what a scan that begins now proves.
+    pub(super) const fn after_job(&self) -> Option<JobId> {
+        self.ledger.after_job()
+    }
+
+    /// The state told last, or about to be told.
+    pub(super) const fn latest(&self) -> Option<&NodeState> {
+        self.latest.as_ref()
+    }
+
+    /// A job to carry out now, with all it needs. It is in the ledger; [`Contact::job_ended`] must follow.
+    pub(super) fn take_job(&mut self) -> Option<(Job, Mend, Api)> {
+        let job = self.job.take()?;
+        let held = self
+            .baseline
+            .as_ref()
+            .filter(|(baseline, _)| baseline.digest == job.baseline);
+        let Some((baseline, expected)) = held else {
+            let reason = "the baseline of this node changed before the job began".to_owned();
+            self.job_ended(job.job_id, JobOutcome::Refused { reason });
+            return None;
+        };
+        let mend = Mend {
+            parts: self.parts.clone(),
+            expected: expected.clone(),
+            baseline: baseline.clone(),
+            manifests: self.store.clone(),
+            secret_key: self.secret_key.clone(),
+            state_folder: self.state.path().to_owned(),
+            package_lists: self.state.package_lists(),
+        };
+        Some((job, mend, self.api.clone()))
+    }
+
+    /// The job has ended and this came of it: it is told, and proved by a scan that begins from now on.
+    pub(super) fn job_ended(&mut self, job_id: JobId, outcome: JobOutcome) {
+        self.is_working = false;
+        self.ledger.finish(job_id, outcome);
+        self.is_scan_wanted = true;
+    }
+
     /// Whether there is anything to look by.
     pub(super) const fn is_ready(&self) -> bool {
         self.baseline.is_some() && self.has_tried
@@ -106,6 +172,16 @@ impl Contact {
 
     pub(super) const fn is_scan_wanted(&self) -> bool {
         self.is_scan_wanted
+    }
+
+    /// A scan is to begin as soon as may be.
+    pub(super) const fn want_scan(&mut self) {
+        self.is_scan_wanted = true;
+    }
+
+    /// A job waits to be carried out.
+    pub(super) const fn has_job(&self) -> bool {
+        self.job.is_some()
     }
 
     pub(super) const fn scan_started(&mut self) {
@@ -175,6 +251,8 @@ impl Contact {
         if !self.is_baseline_confirmed {
             self.fetch_baseline().await?;
         }
+        self.fetch_secret_key().await;
+        self.tell_outcomes().await?;
         if self.is_unsent {
             self.send_report().await?;
         }
@@ -202,7 +280,124 @@ impl Contact {
             self.is_scan_wanted = true;
         }
         self.is_baseline_confirmed = true;
+        self.has_asked_for_key = false;
         Ok(())
+    }
+
+    /// Asks for the key once with each baseline. Without it nothing but "another content" is told of secrets, so that a
+    /// server that does not give it holds nothing up.
+    async fn fetch_secret_key(&mut self) {
+        if self.has_asked_for_key {
+            return;
+        }
+        match self.api.get::<SecretDigestKey>(paths::SECRET_DIGEST_KEY).await {
+            Ok(key) => match SecretKey::parse(&key.key) {
+                Some(parsed) => {
+                    if self.secret_key.as_ref() != Some(&parsed) {
+                        self.state.keep_secret_key(&key);
+                        self.secret_key = Some(parsed);
+                        // What was told with another key is another state.
+                        self.is_scan_wanted = true;
+                    }
+                    self.has_asked_for_key = true;
+                }
+                None => {
+                    tracing::warn!("the server's key for digests of secrets is none");
+                    self.has_asked_for_key = true;
+                }
+            },
+            Err(error) => {
+                self.has_asked_for_key = !error.is_temporary();
+                tracing::info!(error = chain(&error), "no key for digests of secrets");
+            }
+        }
+    }
+
+    /// Tells what came of jobs; what the server does not want to hear is not told again.
+    async fn tell_outcomes(&mut self) -> Result<(), TalkError> {
+        while let Some((job_id, outcome)) = self.ledger.untold() {
+            let path = format!("{}/{job_id}/outcome", paths::JOBS);
+            match self.api.send(&path, outcome).await {
+                Ok(()) => {}
+                Err(error @ ApiError::Refused { .. }) if !error.is_temporary() => {
+                    tracing::warn!(job.id = %job_id, error = chain(&error), "the server does not take what came of a job");
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.ledger.told(job_id);
+        }
+        Ok(())
+    }
+
+    /// Pulls a job and judges it. One that is not carried out is answered with the reason.
+    async fn pull_job(&mut self) -> Result<(), TalkError> {
+        let Some(signed) = self.api.get_optional::<SignedJob>(paths::JOBS).await? else {
+            return Ok(());
+        };
+        let Some((baseline, _)) = &self.baseline else {
+            return Ok(());
+        };
+        let holder = Holder {
+            job_key: &self.keys.job,
+            node_id: baseline.node_id,
+            baseline: baseline.digest,
+            server_unix_ms: self.server_unix_ms(),
+        };
+        let job = match judge(&signed, &holder) {
+            Ok(job) => job,
+            Err(refusal) => {
+                tracing::warn!(reason = refusal.reason, "a job is refused");
+                if let Some(job_id) = refusal.job_id {
+                    self.ledger.refuse(job_id, refusal.reason);
+                }
+                return self.tell_outcomes().await;
+            }
+        };
+        match self.ledger.look_up(&job) {
+            Known::New => match self.ledger.begin(&job) {
+                Ok(()) => {
+                    tracing::info!(job.id = %job.job_id, steps = job.steps.len(), "a job");
+                    self.is_working = true;
+                    self.job = Some(job);
+                }
+                Err(error) => {
+                    let reason = format!("its nonce cannot be kept, so that it might run twice: {error}");
+                    tracing::error!(job.id = %job.job_id, reason, "a job is refused");
+                    self.ledger.refuse(job.job_id, reason);
+                }
+            },
+            Known::ToldAgain => {
+                tracing::info!(job.id = %job.job_id, "a job that ran before; telling again what came of it")
+            }
+            Known::Refused(reason) => {
+                tracing::warn!(job.id = %job.job_id, reason, "a job is refused");
+                self.ledger.refuse(job.job_id, reason);
+            }
+        }
+        self.tell_outcomes().await
+    }
+
+    /// Now by the server's clock: this node's may be wrong, and may be set at any time.
+    fn server_unix_ms(&self) -> u64 {
+        let Some((at, unix_ms)) = self.server_clock else {
+            return process::unix_ms();
+        };
+        unix_ms.saturating_add(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Sends the texts that the server would show and does not have. Nothing hangs on them.
+    async fn send_contents(&self, wanted: &[String]) {
+        let Some(latest) = &self.latest else { return };
+        let Some((_, expected)) = &self.baseline else { return };
+        for (digest, bytes) in shown::contents(&self.parts, expected, &latest.differences, wanted).await {
+            if let Err(error) = self
+                .api
+                .put_bytes(&format!("{}/{digest}", paths::CONTENTS), bytes)
+                .await
+            {
+                tracing::debug!(%digest, error = chain(&error), "a content is not sent");
+            }
+        }
     }
 
     async fn send_report(&mut self) -> Result<(), TalkError> {
@@ -214,16 +409,17 @@ impl Contact {
             } else {
                 self.acknowledged.as_ref()
             };
-            let sequence = next_sequence(&mut self.sequence, process::uptime());
-            let report = latest.report(self.boot_id, sequence, base);
+            let sequence = next_sequence(&mut self.sequence, self.parts.uptime.elapsed());
+            let report = latest.report(self.parts.boot_id, sequence, base);
             let reply: ReportReply = self.api.post(paths::REPORTS, &report).await?;
             match reply {
-                ReportReply::Accepted => {
+                ReportReply::Accepted { contents_wanted } => {
                     let acknowledged = latest.acknowledged();
                     self.state.keep_acknowledged(&acknowledged);
                     self.acknowledged = Some(acknowledged);
                     self.is_unsent = false;
                     self.is_full_wanted = false;
+                    self.send_contents(&contents_wanted).await;
                     return Ok(());
                 }
                 ReportReply::NeedFull { reason } => {
@@ -242,18 +438,24 @@ impl Contact {
     }
 
     async fn send_heartbeat(&mut self) -> Result<HeartbeatReply, TalkError> {
-        let uptime = process::uptime();
+        let uptime = self.parts.uptime.elapsed();
         let heartbeat = Heartbeat {
-            boot_id: self.boot_id,
+            boot_id: self.parts.boot_id,
             sequence: next_sequence(&mut self.sequence, uptime),
             baseline: self.baseline.as_ref().map(|(baseline, _)| baseline.digest),
             state: self.acknowledged.as_ref().map(|acknowledged| acknowledged.state),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_secs: uptime.as_secs(),
-            rss_max_bytes: process::rss_max_bytes(),
+            // A process that stands for many nodes says nothing about one of them.
+            rss_max_bytes: if self.parts.is_machine() {
+                process::rss_max_bytes()
+            } else {
+                0
+            },
             unix_ms: process::unix_ms(),
         };
         let reply: HeartbeatReply = self.api.post(paths::HEARTBEAT, &heartbeat).await?;
+        self.server_clock = Some((Instant::now(), reply.unix_ms));
         let skew_ms = reply.unix_ms.abs_diff(process::unix_ms());
         if skew_ms > SKEW_MS_MAX {
             tracing::warn!(skew_ms, "this node's clock and the server's differ");
@@ -272,6 +474,9 @@ impl Contact {
         {
             self.is_baseline_confirmed = false;
             return self.fetch_baseline().await;
+        }
+        if reply.job_waiting && !self.is_working {
+            self.pull_job().await?;
         }
         if reply.full_report {
             self.is_full_wanted = true;

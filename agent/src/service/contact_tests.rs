@@ -1,14 +1,11 @@
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Mutex;
-
 use drift::{Attributes, Difference, FindingKind};
 use manifest::{Header, KeyPair, Manifest, ManifestKind};
 use protocol::NodeId;
-use protocol::latest::{DriftReport, ReportKind, ScanSummary};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use protocol::latest::{DriftReport, RepairStep, ReportKind, ScanSummary, Verb};
+use uuid::Uuid;
 
 use super::*;
+use crate::service::fake_server::{Server, contact};
 
 #[test]
 fn sequences_rise_even_when_the_agent_restarts_or_hurries() {
@@ -21,6 +18,7 @@ fn sequences_rise_even_when_the_agent_restarts_or_hurries() {
     assert!(next_sequence(&mut restarted, at(9000)) > last);
 }
 
+/// wazuh/wazuh#38439: a clock that is wrong is no key that was revoked.
 #[test]
 fn a_wrong_clock_is_told_from_other_trouble() {
     let wrong = rustls::Error::InvalidCertificate(rustls::CertificateError::NotValidYet);
@@ -31,98 +29,27 @@ fn a_wrong_clock_is_told_from_other_trouble() {
     assert!(!is_clock_problem(&other.to_string()), "{other}");
 }
 
-/// Status and body, in the order they are given.
-type Answers = Vec<(u16, Vec<u8>)>;
-
-/// A server that answers each path with the next prepared answer, or the last one again, and remembers what it heard.
-#[derive(Default)]
-struct Server {
-    answers: Mutex<BTreeMap<String, Answers>>,
-    heard: Mutex<Vec<(String, Vec<u8>)>>,
-}
-
-impl Server {
-    fn answer(&self, path: &str, status: u16, body: impl Into<Vec<u8>>) {
-        let mut answers = self.answers.lock().unwrap();
-        answers.entry(path.to_owned()).or_default().push((status, body.into()));
-    }
-
-    fn forget(&self, path: &str) {
-        self.answers.lock().unwrap().remove(path);
-        self.heard.lock().unwrap().clear();
-    }
-
-    fn heard<T: serde::de::DeserializeOwned>(&self, path: &str) -> Vec<T> {
-        let heard = self.heard.lock().unwrap();
-        heard
-            .iter()
-            .filter(|(to, _)| to == path)
-            .map(|(_, body)| serde_json::from_slice(body).unwrap())
-            .collect()
-    }
-
-    fn calls(&self, path: &str) -> usize {
-        self.heard.lock().unwrap().iter().filter(|(to, _)| to == path).count()
-    }
-
-    async fn serve(self: Arc<Self>, listener: tokio::net::TcpListener) {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut bytes = Vec::new();
-            let (head, length) = loop {
-                assert!(stream.read_buf(&mut bytes).await.unwrap() > 0);
-                if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
-                    let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
-                    let length = |line: &str| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok();
-                    let length: usize = head.lines().find_map(length).unwrap_or(0);
-                    bytes.drain(..end + 4);
-                    break (head, length);
-                }
-            };
-            while bytes.len() < length {
-                stream.read_buf(&mut bytes).await.unwrap();
-            }
-            let path = head.split(' ').nth(1).unwrap().to_owned();
-            let (status, body) = {
-                let mut answers = self.answers.lock().unwrap();
-                match answers.get_mut(&path) {
-                    Some(list) if list.len() > 1 => list.remove(0),
-                    Some(list) => list[0].clone(),
-                    None => (404, Vec::new()),
-                }
-            };
-            self.heard.lock().unwrap().push((path, bytes));
-            let head = format!(
-                "HTTP/1.1 {status} x\r\nretry-after: 120\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-                body.len()
-            );
-            stream.write_all(&[head.into_bytes(), body].concat()).await.unwrap();
-        }
-    }
-}
-
 struct Fixture {
     server: Arc<Server>,
-    keys: [KeyPair; 2],
+    keys: [KeyPair; 3],
     node: NodeId,
     folder: tempfile::TempDir,
+    url: String,
     contact: Contact,
 }
 
 impl Fixture {
     async fn new() -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = Arc::new(Server::default());
-        tokio::spawn(server.clone().serve(listener));
-        let keys = [KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
+        let (server, url) = Server::start().await;
+        let keys = [(); 3].map(|()| KeyPair::generate().unwrap());
         let folder = tempfile::tempdir().unwrap();
-        let contact = contact(&url, folder.path(), &keys);
+        let contact = contact(&url, folder.path(), &keys, folder.path());
         Self {
             server,
             keys,
             node: NodeId::new(),
             folder,
+            url,
             contact,
         }
     }
@@ -157,11 +84,16 @@ impl Fixture {
 
     /// What heartbeats are answered from now on.
     fn beat(&self, baseline: Digest, full_report: bool, scan_now: bool) {
+        self.answer_beat(baseline, full_report, scan_now, false);
+    }
+
+    fn answer_beat(&self, baseline: Digest, full_report: bool, scan_now: bool, job_waiting: bool) {
         let reply = HeartbeatReply {
             baseline,
             next_secs: 60,
             full_report,
             scan_now,
+            job_waiting,
             unix_ms: process::unix_ms(),
         };
         self.server.forget(paths::HEARTBEAT);
@@ -186,16 +118,6 @@ impl Fixture {
     }
 }
 
-fn contact(url: &str, folder: &Path, keys: &[KeyPair; 2]) -> Contact {
-    let text = format!(
-        "server = \"https://unused\"\nimage_key = \"{}\"\nagent_release_key = \"{}\"\n",
-        keys[0].public().as_str(),
-        keys[1].public().as_str()
-    );
-    let config = Config::parse(&text).unwrap();
-    Contact::new(&config, Api::plain(url).unwrap(), StateFolder::open(folder).unwrap()).unwrap()
-}
-
 fn state(baseline: &Baseline, keys: &[&str]) -> NodeState {
     let differences: Vec<_> = keys
         .iter()
@@ -212,6 +134,13 @@ fn state(baseline: &Baseline, keys: &[&str]) -> NodeState {
         differences,
         not_looked_at: Vec::new(),
         scan: ScanSummary::default(),
+        after_job: None,
+    }
+}
+
+fn accepted() -> ReportReply {
+    ReportReply::Accepted {
+        contents_wanted: Vec::new(),
     }
 }
 
@@ -223,7 +152,7 @@ fn is_full(report: &DriftReport) -> bool {
 async fn first_everything_is_told_then_what_changed_then_only_the_digest() {
     let mut f = Fixture::new().await;
     let baseline = f.offer("1", &f.keys[0]);
-    f.reply(&[ReportReply::Accepted]);
+    f.reply(&[accepted()]);
     f.contact.talk().await;
     assert_eq!(f.contact.baseline().unwrap().0, baseline.digest);
     assert!(f.contact.is_ready() && f.contact.is_scan_wanted());
@@ -248,7 +177,7 @@ async fn first_everything_is_told_then_what_changed_then_only_the_digest() {
     assert!(sequences.is_sorted_by(|a, b| a < b));
 
     // An agent that starts again knows what the server knows.
-    let again = contact("http://127.0.0.1:1", f.folder.path(), &f.keys);
+    let again = contact("http://127.0.0.1:1", f.folder.path(), &f.keys, f.folder.path());
     assert_eq!(
         again.acknowledged(),
         Some(&state(&baseline, &["/b", "/c"]).acknowledged())
@@ -260,13 +189,13 @@ async fn first_everything_is_told_then_what_changed_then_only_the_digest() {
 async fn a_server_that_lacks_the_base_or_the_state_gets_everything() {
     let mut f = Fixture::new().await;
     let baseline = f.offer("1", &f.keys[0]);
-    f.reply(&[ReportReply::Accepted]);
+    f.reply(&[accepted()]);
     f.contact.tell(state(&baseline, &["/a"]));
     f.contact.talk().await;
     f.contact.tell(state(&baseline, &["/a"]));
     f.contact.talk().await;
     let reason = "restored from a backup".to_owned();
-    f.reply(&[ReportReply::NeedFull { reason }, ReportReply::Accepted]);
+    f.reply(&[ReportReply::NeedFull { reason }, accepted()]);
     f.contact.tell(state(&baseline, &["/b"]));
     f.contact.talk().await;
     assert_eq!(f.reports().iter().map(is_full).collect::<Vec<_>>(), [false, true]);
@@ -325,10 +254,179 @@ async fn the_newest_state_waits_for_a_server_that_is_away() {
         assert!(pause.as_secs() >= 120, "the server asked for two minutes: {pause:?}");
         assert!(f.contact.earliest() > Instant::now() + Duration::from_secs(100));
     }
-    f.reply(&[ReportReply::Accepted]);
+    f.reply(&[accepted()]);
     f.contact.talk().await;
     let ReportKind::Full { differences } = &f.reports()[0].kind else {
         panic!()
     };
     assert_eq!((f.reports().len(), differences[0].key.as_str()), (1, "/b"));
+}
+
+impl Fixture {
+    /// Signs a job for this node and has it wait.
+    fn order(&self, baseline: &Baseline, signer: &KeyPair, change: impl FnOnce(&mut Job)) -> Job {
+        let mut job = Job {
+            job_id: JobId::new(),
+            node_id: self.node,
+            baseline: baseline.digest,
+            nonce: Uuid::new_v4(),
+            not_after_unix_ms: process::unix_ms() + 60_000,
+            steps: vec![RepairStep {
+                group: drift::group_hash(FindingKind::File, "/a"),
+                variant: Digest::of(b"x"),
+                verb: Verb::RestoreFile { path: "/a".to_owned() },
+            }],
+        };
+        change(&mut job);
+        let text = serde_json::to_string(&job).unwrap();
+        let signature = signer.sign(text.as_bytes(), "job").unwrap().as_str().to_owned();
+        let signed = SignedJob { job: text, signature };
+        self.server.forget(paths::JOBS);
+        self.server
+            .answer(paths::JOBS, 200, serde_json::to_vec(&signed).unwrap());
+        self.server
+            .answer(&format!("{}/{}/outcome", paths::JOBS, job.job_id), 200, "");
+        self.answer_beat(baseline.digest, false, false, true);
+        job
+    }
+
+    fn outcomes(&self, job: &Job) -> Vec<JobOutcome> {
+        self.server.heard(&format!("{}/{}/outcome", paths::JOBS, job.job_id))
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_pulled_once_and_its_outcome_told_until_it_is_heard() {
+    let mut f = Fixture::new().await;
+    let baseline = f.offer("1", &f.keys[0]);
+    f.contact.talk().await;
+    let job = f.order(&baseline, &f.keys[2], |_| {});
+    f.contact.talk().await;
+    assert!(f.contact.has_job());
+    let (pulled, mend, _) = f.contact.take_job().unwrap();
+    assert_eq!((pulled, mend.baseline), (job.clone(), baseline.clone()));
+    f.contact.talk().await;
+    assert_eq!(
+        f.server.calls(paths::JOBS),
+        1,
+        "none is pulled while one is carried out"
+    );
+    assert!(f.outcomes(&job).is_empty());
+
+    f.contact.scan_started();
+    let ran = JobOutcome::Ran { steps: Vec::new() };
+    let path = format!("{}/{}/outcome", paths::JOBS, job.job_id);
+    f.server.forget(&path);
+    f.server.answer(&path, 503, "busy");
+    f.contact.job_ended(job.job_id, ran.clone());
+    assert!(f.contact.is_scan_wanted(), "the scan that proves it");
+    f.contact.talk().await;
+    // The agent starts again before the server has heard it.
+    f.contact = contact(&f.url, f.folder.path(), &f.keys, f.folder.path());
+    assert_eq!(f.contact.after_job(), Some(job.job_id));
+    f.server.forget(&path);
+    f.server.answer(&path, 200, "");
+    f.beat(baseline.digest, false, false);
+    f.contact.talk().await;
+    f.contact.talk().await;
+    assert_eq!(f.outcomes(&job), std::slice::from_ref(&ran), "once, when it is heard");
+    // The server lost it: the same job again is answered and not carried out.
+    f.answer_beat(baseline.digest, false, false, true);
+    f.contact.talk().await;
+    assert!(!f.contact.has_job());
+    assert_eq!(f.outcomes(&job), [ran]);
+}
+
+#[tokio::test]
+async fn a_job_that_must_not_run_is_answered_with_the_reason() {
+    let mut f = Fixture::new().await;
+    let baseline = f.offer("1", &f.keys[0]);
+    f.contact.talk().await;
+    type Case = (usize, fn(&mut Job), &'static str);
+    let cases: [Case; 4] = [
+        (0, |_| {}, "signature"),
+        (2, |job| job.node_id = NodeId::new(), "for node"),
+        (2, |job| job.baseline = Digest::of(b"other"), "for baseline"),
+        (2, |job| job.not_after_unix_ms = 1, "expired"),
+    ];
+    for (signer, change, expected) in cases {
+        let job = f.order(&baseline, &f.keys[signer], change);
+        f.contact.talk().await;
+        assert!(f.contact.take_job().is_none(), "{expected}");
+        let outcomes = f.outcomes(&job);
+        let [JobOutcome::Refused { reason }] = outcomes.as_slice() else {
+            panic!("{outcomes:?}")
+        };
+        assert!(reason.contains(expected), "{reason} should say {expected}");
+    }
+    assert_eq!(
+        f.contact.after_job(),
+        None,
+        "nothing was touched, so that no scan proves it"
+    );
+}
+
+/// wazuh/wazuh#38439: with a clock that is two years slow a job is judged by the server's.
+#[tokio::test]
+async fn wazuh_38439_a_job_expires_by_the_servers_clock() {
+    let mut f = Fixture::new().await;
+    let baseline = f.offer("1", &f.keys[0]);
+    f.contact.talk().await;
+    let two_years = 2 * 365 * 24 * 3_600_000;
+    let of_server = process::unix_ms() + two_years;
+    let job = f.order(&baseline, &f.keys[2], |job| job.not_after_unix_ms = of_server + 60_000);
+    let reply = HeartbeatReply {
+        baseline: baseline.digest,
+        next_secs: 60,
+        full_report: false,
+        scan_now: false,
+        job_waiting: true,
+        unix_ms: of_server,
+    };
+    f.server.forget_answer(paths::HEARTBEAT);
+    f.server
+        .answer(paths::HEARTBEAT, 200, serde_json::to_vec(&reply).unwrap());
+    f.contact.talk().await;
+    assert_eq!(f.contact.take_job().map(|(job, ..)| job), Some(job));
+}
+
+#[tokio::test]
+async fn secrets_are_keyed_with_the_servers_key_and_a_server_without_one_holds_nothing_up() {
+    let mut f = Fixture::new().await;
+    f.offer("1", &f.keys[0]);
+    f.contact.talk().await;
+    assert!(f.contact.secret_key().is_none() && f.contact.is_ready());
+    let key = SecretDigestKey { key: "0b".repeat(32) };
+    f.server
+        .answer(paths::SECRET_DIGEST_KEY, 200, serde_json::to_vec(&key).unwrap());
+    f.offer("2", &f.keys[0]);
+    f.contact.talk().await;
+    f.contact.scan_started();
+    f.contact.talk().await;
+    assert_eq!(f.contact.secret_key(), Some(&SecretKey::new([0x0b; 32])));
+    let again = contact(&f.url, f.folder.path(), &f.keys, f.folder.path());
+    assert_eq!(again.secret_key(), f.contact.secret_key());
+}
+
+#[tokio::test]
+async fn a_text_that_the_server_wants_is_sent_by_its_digest() {
+    let mut f = Fixture::new().await;
+    let baseline = f.offer("1", &f.keys[0]);
+    f.contact.talk().await;
+    // The folder of the state is the node's root here.
+    std::fs::write(f.folder.path().join("motd"), "hello\n").unwrap();
+    let mut told = state(&baseline, &["/motd"]);
+    let digest = Digest::of(b"hello\n");
+    told.differences[0].actual = Some(Attributes::from_pairs([("digest", digest.to_string())]));
+    told.state = drift::state_digest(&told.differences);
+    f.reply(&[ReportReply::Accepted {
+        contents_wanted: vec!["/motd".to_owned(), "/jobs.json".to_owned()],
+    }]);
+    f.server.answer(&format!("{}/{digest}", paths::CONTENTS), 200, "");
+    f.contact.tell(told);
+    f.contact.talk().await;
+    assert_eq!(
+        f.server.raw(&format!("{}/{digest}", paths::CONTENTS)),
+        [b"hello\n".to_vec()]
+    );
 }

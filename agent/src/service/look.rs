@@ -1,18 +1,22 @@
-//! One look at the whole node.
+//! Looks at the whole node, and at parts of it.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use drift::{Expected, FindingKind, Observation, compare_facts};
+use drift::{Expected, FindingKind, SecretKey, compare_facts};
 use manifest::Digest;
+use protocol::JobId;
 use protocol::limits::REPORT_BYTES_MAX;
 
+use crate::node::NodeParts;
 use crate::probe;
-use crate::report::{NodeState, ScanTime};
+use crate::report::{Found, NodeState, ScanTime};
 use crate::scan::{ScanOptions, scan_tree};
 use crate::state::{Acknowledged, StateFolder};
+use crate::watch::{Batch, Glimpse, glimpse};
 
 /// Room in a report for everything but differences and what was not looked at.
 const REPORT_OVERHEAD_BYTES: usize = 1 << 20;
@@ -20,67 +24,90 @@ const REPORT_OVERHEAD_BYTES: usize = 1 << 20;
 /// What a look needs.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The folder that is the node's `/`.
-    pub base: PathBuf,
+    /// The node.
+    pub parts: NodeParts,
     /// Where digests and lists are kept.
     pub state: StateFolder,
     /// Digest of the baseline.
     pub baseline: Digest,
     /// The baseline.
     pub expected: Arc<Expected>,
-    /// The state told last.
-    pub earlier: Option<Acknowledged>,
     /// Ends the look early when set.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Look {
-    /// Looks at everything that the baseline speaks of. The files are read on one thread of their own.
-    ///
-    /// # Errors
-    /// When that thread broke.
-    pub async fn run(self) -> anyhow::Result<NodeState> {
-        let units = if self.expected.facts().units.is_empty() {
-            let detail = "the baseline does not ask for it".to_owned();
-            Err(Observation::NotScanned { detail })
-        } else {
-            probe::list_units().await
-        };
-        Ok(tokio::task::spawn_blocking(move || self.look(units)).await?)
+    fn options(&self, now_unix_secs: u64) -> ScanOptions<'_> {
+        let mut options = ScanOptions::new(&self.parts.base);
+        options.cache_folder = Some(self.state.path());
+        options.now_unix_secs = now_unix_secs;
+        options.stop = Some(&self.stop);
+        options.roots_are_folders = self.parts.roots_are_folders;
+        options
     }
 
-    fn look(self, units: Result<std::collections::BTreeMap<String, String>, Observation>) -> NodeState {
+    /// Looks at everything that the baseline speaks of. `after_job` is the last job that has ended. Blocks.
+    #[must_use]
+    pub fn scan(&self, after_job: Option<JobId>) -> Found {
         let (started, started_unix_ms) = (Instant::now(), super::process::unix_ms());
-        let mut options = ScanOptions::new(&self.base);
-        options.cache_folder = Some(self.state.path());
-        options.now_unix_secs = started_unix_ms / 1000;
-        options.stop = Some(&self.stop);
-        let tree = scan_tree(&self.expected, &options);
-        let observed = probe::read_facts(&self.base, self.expected.facts(), units);
+        let tree = scan_tree(&self.expected, &self.options(started_unix_ms / 1000));
+        let base = &self.parts.base;
+        let observed = probe::read_facts(base, self.expected.facts(), self.parts.units.as_ref(), &|_| true);
         let facts = compare_facts(self.expected.facts(), &observed);
-        let ownership = probe::ownership_of(&facts.differences, &self.base, &self.state.package_lists());
+        let ownership = probe::ownership_of(&facts.differences, base, &self.state.package_lists());
         let packages_are_known = observed.packages.is_ok();
         if packages_are_known && !facts.differences.iter().any(|d| d.kind == FindingKind::Package) {
-            keep_lists(&self.base, &self.state.package_lists());
+            keep_lists(base, &self.state.package_lists());
         }
         let time = ScanTime {
             started_unix_ms,
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
-        let mut state = NodeState::assemble(self.baseline, tree, facts, &ownership, time, self.earlier.as_ref());
-        state.shrink(REPORT_BYTES_MAX - REPORT_OVERHEAD_BYTES);
-        tracing::info!(
-            baseline.digest = %self.baseline.short(),
-            complete = state.scan.complete,
-            entries = state.scan.entries(),
-            differences = state.scan.difference_count,
-            not_looked_at = state.scan.not_looked_at_count,
-            hashed_bytes = state.scan.hashed_bytes,
-            duration_ms = state.scan.duration_ms,
-            "scanned"
-        );
-        state
+        Found {
+            baseline: self.baseline,
+            tree,
+            facts,
+            ownership,
+            time,
+            after_job,
+        }
     }
+
+    /// Looks again at these paths and kinds of facts only. Blocks.
+    #[must_use]
+    pub fn glimpse(&self, found: &Found, batch: &Batch, kinds: &BTreeSet<FindingKind>) -> Glimpse {
+        let lists = self.state.package_lists();
+        glimpse(
+            &self.parts,
+            found,
+            &self.expected,
+            &lists,
+            &self.options(0),
+            batch,
+            kinds,
+        )
+    }
+}
+
+/// What is told of a look, cut to what a report holds.
+#[must_use]
+pub fn told(found: Found, key: Option<&SecretKey>, earlier: Option<&Acknowledged>) -> NodeState {
+    let mut state = found.state(key, earlier);
+    state.shrink(REPORT_BYTES_MAX - REPORT_OVERHEAD_BYTES);
+    state
+}
+
+pub(super) fn log(state: &NodeState) {
+    tracing::info!(
+        baseline.digest = %state.baseline.short(),
+        complete = state.scan.complete,
+        entries = state.scan.entries(),
+        differences = state.scan.difference_count,
+        not_looked_at = state.scan.not_looked_at_count,
+        hashed_bytes = state.scan.hashed_bytes,
+        duration_ms = state.scan.duration_ms,
+        "scanned"
+    );
 }
 
 /// Only when they are not kept yet: while the packages are as they should be, so are the lists.

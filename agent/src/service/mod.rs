@@ -1,35 +1,43 @@
 //! The agent as a service on a running node.
 //!
-//! One task decides and speaks; one thread reads files. While the server is away the newest state is kept and older
-//! ones are forgotten: a state says everything, so a queue of them would only say it late. It is not kept on disk,
-//! because an agent looks at its node right after it has started.
+//! One task decides and speaks; one thread at a time looks or repairs. While the server is away the newest state is kept
+//! and older ones are forgotten: a state says everything, so a queue of them would only say it late. It is not kept on
+//! disk, because an agent looks at its node right after it has started.
+//!
+//! The scan is the authority. Between two scans, hints (`watch`) and cheap facts are looked at and laid over what the
+//! last scan found. A job (`repair`) ends a scan that is under way, and a new one that begins after it proves it.
+//!
+//! [`run`] serves the machine. [`run_on`] serves any [`NodeParts`]: a simulated fleet runs one for each of its folders,
+//! as tasks of one runtime.
 
 mod config;
 mod contact;
+#[cfg(test)]
+mod fake_server;
 mod look;
 mod pace;
 mod print;
 mod process;
+mod shown;
+mod work;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use drift::Expected;
 use protocol::latest::{Baseline, paths};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 pub use config::Config;
-pub use look::Look;
+pub use look::{Look, told};
 
 use crate::api::{Api, Identity};
 use crate::baseline::ManifestStore;
-use crate::report::NodeState;
+use crate::node::NodeParts;
 use crate::state::StateFolder;
 use contact::Contact;
+use work::Service;
 
 /// Runs until the process is told to stop.
 ///
@@ -38,31 +46,32 @@ use contact::Contact;
 pub async fn run(config: &Path) -> anyhow::Result<()> {
     let config = Config::read(config)?;
     process::lower_priority();
-    let state = StateFolder::open(&config.state_folder)
-        .with_context(|| format!("state folder {}", config.state_folder.display()))?;
-    let contact = Contact::new(&config, api(&config)?, state.clone())?;
-    let mut service = Service {
-        contact,
-        state,
-        config,
-        next_scan: Instant::now(),
-        incomplete_scans: 0,
-        stop: Arc::default(),
-    };
+    let parts = NodeParts::of_machine()?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        server = service.config.server,
-        "started"
-    );
-    let result = tokio::select! {
-        result = service.serve() => result,
+    tokio::select! {
+        result = run_on(config, parts) => result,
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
-    };
-    // The runtime waits for the thread that reads files; a node that shuts down must not.
-    service.stop.store(true, Ordering::Relaxed);
-    result
+    }
+}
+
+/// Looks after one node until the future is dropped; a look that is under way then ends within one read.
+///
+/// For a node that is a folder: `run_on(config.below(base), NodeParts::of_folder(base))`. Files and identity must be
+/// there as an installation leaves them (`etc/plumbline/ca.pem`, `var/lib/plumbline/identity`), as must what stands for
+/// the kernel (`proc/cmdline`, `proc/sys/kernel/osrelease`, `proc/modules`, `proc/sys/…` for the sysctls of the
+/// baseline). A restart of the simulated node is a new call with a new boot id, a restart of its agent one with the same
+/// parts. Many of these may run in one process, on a runtime of either kind: nothing is shared but the threads for
+/// blocking work.
+///
+/// # Errors
+/// When the state folder or the identity cannot be used.
+pub async fn run_on(config: Config, parts: NodeParts) -> anyhow::Result<()> {
+    let state = StateFolder::open(&config.state_folder)
+        .with_context(|| format!("state folder {}", config.state_folder.display()))?;
+    let contact = Contact::new(&config, api(&config)?, state.clone(), parts.clone());
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), server = config.server, "started");
+    Service::new(contact, state, parts, config.scan_interval).serve().await
 }
 
 /// Scans once against the baseline at hand and prints what differs; `json` for programs. The kept baseline is taken
@@ -78,16 +87,15 @@ pub async fn scan_once(config: &Path, json: bool) -> anyhow::Result<()> {
     // The running service keeps its digests in the state folder; two writers would spoil them.
     let scratch = config.state_folder.join(format!("scan-{}", std::process::id()));
     let look = Look {
-        base: "/".into(),
+        parts: NodeParts::of_machine()?,
         state: StateFolder::open(&scratch)?,
         baseline: baseline.digest,
         expected: Arc::new(expected),
-        earlier: None,
         stop: Arc::default(),
     };
-    let result = look.run().await;
+    let found = tokio::task::spawn_blocking(move || look.scan(None)).await;
     let _ = std::fs::remove_dir_all(&scratch);
-    let result = result?;
+    let result = told(found?, state.secret_key().as_ref(), None);
     let text = if json {
         print::json(&result)?
     } else {
@@ -129,81 +137,4 @@ fn api(config: &Config) -> anyhow::Result<Api> {
         &read(&config.ca_certificate)?,
         Some(&identity),
     )?)
-}
-
-/// The loop between the server and the scans.
-struct Service {
-    contact: Contact,
-    state: StateFolder,
-    config: Config,
-    next_scan: Instant,
-    /// Scans in a row that could not look everywhere.
-    incomplete_scans: u32,
-    stop: Arc<AtomicBool>,
-}
-
-impl Service {
-    /// What could not be looked at is often only busy: a manager that starts up, a file that is written. So the next
-    /// scan comes soon; one place that stays out of reach does not keep the node scanning.
-    fn look_again_soon(&mut self, not_looked_at: u64) {
-        self.incomplete_scans = if not_looked_at == 0 {
-            0
-        } else {
-            self.incomplete_scans.saturating_add(1)
-        };
-        if let Some(pause) = pace::look_again_after(self.incomplete_scans) {
-            self.next_scan = self.next_scan.min(Instant::now() + pause);
-        }
-    }
-
-    async fn serve(&mut self) -> anyhow::Result<()> {
-        let mut scan: Option<JoinHandle<anyhow::Result<NodeState>>> = None;
-        let mut next_contact = Instant::now();
-        loop {
-            let is_scan_due = self.contact.is_scan_wanted() || Instant::now() >= self.next_scan;
-            if scan.is_none() && is_scan_due && self.contact.is_ready() {
-                scan = self.start_scan();
-            }
-            tokio::select! {
-                () = tokio::time::sleep_until(next_contact) => {
-                    next_contact = Instant::now() + self.contact.talk().await;
-                }
-                result = join(&mut scan), if scan.is_some() => {
-                    scan = None;
-                    // A scan that broke is a fault of this program: say so and go on with the next.
-                    match result {
-                        Ok(state) => {
-                            self.look_again_soon(state.scan.not_looked_at_count);
-                            self.contact.tell(state);
-                            next_contact = next_contact.min(self.contact.earliest());
-                        }
-                        Err(error) => tracing::error!(error = format!("{error:#}"), "the scan broke"),
-                    }
-                }
-                () = tokio::time::sleep_until(self.next_scan), if scan.is_none() && self.contact.is_ready() => {}
-            }
-        }
-    }
-
-    fn start_scan(&mut self) -> Option<JoinHandle<anyhow::Result<NodeState>>> {
-        let (baseline, expected) = self.contact.baseline()?;
-        self.next_scan = Instant::now() + pace::jittered(self.config.scan_interval, pace::chance());
-        self.contact.scan_started();
-        let look = Look {
-            base: "/".into(),
-            state: self.state.clone(),
-            baseline,
-            expected,
-            earlier: self.contact.acknowledged().cloned(),
-            stop: self.stop.clone(),
-        };
-        Some(tokio::spawn(look.run()))
-    }
-}
-
-async fn join(scan: &mut Option<JoinHandle<anyhow::Result<NodeState>>>) -> anyhow::Result<NodeState> {
-    match scan {
-        Some(handle) => handle.await?,
-        None => std::future::pending().await,
-    }
 }

@@ -52,6 +52,7 @@ pub(super) fn chance() -> f64 {
 mod tests {
     use super::*;
 
+    /// fleetdm/fleet#3271.
     #[test]
     fn pauses_grow_to_a_limit_and_obey_the_server() {
         let secs = |failures, asked, chance| pause_after_failure(failures, asked, chance).as_secs();

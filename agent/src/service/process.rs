@@ -1,29 +1,12 @@
-//! What the agent knows of its own process and machine.
+//! What the agent knows of its own process.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use anyhow::Context;
-use rustix::time::ClockId;
-use uuid::Uuid;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Leaves the processor to everybody else. The unit file adds the idle classes for CPU and disk.
 pub(super) fn lower_priority() {
     if let Err(error) = rustix::process::nice(19) {
         tracing::warn!(%error, "the priority could not be lowered");
     }
-}
-
-/// This boot.
-pub(super) fn boot_id() -> anyhow::Result<Uuid> {
-    let path = "/proc/sys/kernel/random/boot_id";
-    let text = std::fs::read_to_string(path).context(path)?;
-    text.trim().parse().context(path)
-}
-
-/// Time since boot, suspended time included.
-pub(super) fn uptime() -> Duration {
-    let time = rustix::time::clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Milliseconds since 1970 by this node's clock; 0 before that.
@@ -56,6 +39,5 @@ mod tests {
         );
         assert_eq!(parse_rss_max_bytes("Name:\tx\n"), 0);
         assert!(rss_max_bytes() > 0);
-        assert!(boot_id().is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use gpt::GptConfig;
 use gpt::disk::LogicalBlockSize;
-use plumbline_agent::deploy::{DiskPlan, Target, make_filesystems, wipe, write_table};
+use plumbline_agent::deploy::{BiosGrub, DiskPlan, Target, make_filesystems, wipe, write_table};
 use protocol::latest::{Disk, Layout};
 
 const SIZE_BYTES: u64 = 600 << 20;
@@ -164,7 +164,14 @@ fn installs_on(sector_bytes: u32, esp_mib: u32) {
         partitions[&2].part_type_guid.guid.to_string().to_uppercase(),
         "0FC63DAF-8483-4772-8E79-3D69D8477DE4"
     );
-    assert_eq!(partitions[&1].first_lba * u64::from(sector_bytes), 1 << 20);
+    let bios = &partitions[&3];
+    assert_eq!(
+        bios.part_type_guid.guid.to_string().to_uppercase(),
+        "21686148-6449-6E6F-744E-656564454649"
+    );
+    let bytes = |sectors: u64| sectors * u64::from(sector_bytes);
+    assert_eq!((bytes(bios.first_lba), bytes(bios.last_lba + 1)), (1 << 20, 2 << 20));
+    assert_eq!(bytes(partitions[&1].first_lba), 2 << 20);
     // Byte 450: the type of the protective entry.
     assert_eq!(disk.bytes(450, 1), [0xee]);
 
@@ -189,6 +196,54 @@ fn a_disk_with_sectors_of_512_bytes_is_made_ready() {
 #[test]
 fn a_disk_with_sectors_of_4096_bytes_is_made_ready() {
     installs_on(4096, 300);
+}
+
+/// GRUB's first sector and a core of three sectors, as far as their fields go.
+fn grub() -> (Vec<u8>, Vec<u8>) {
+    let (mut boot, mut core) = (vec![0x11; 512], vec![0x22; 1300]);
+    boot[0x5a..0x68].copy_from_slice(&[0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0, 0xeb, 0x05]);
+    boot[510..].copy_from_slice(&[0x55, 0xaa]);
+    core[500..512].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0x20, 0x08]);
+    (boot, core)
+}
+
+#[test]
+fn a_bios_finds_grub_and_the_partition_table_stays() {
+    let Some(disk) = LoopDisk::new(512, 64) else { return };
+    // What an older system left where GRUB goes.
+    disk.overwrite(0, &vec![0xee; 3 << 20]);
+    wipe(&disk.target).unwrap();
+    write_table(&disk.target, &disk.plan).unwrap();
+    make_filesystems(&disk.target, &disk.plan, &disk.layout).unwrap();
+    let (table, headers) = (disk.bytes(440, 72), disk.bytes(512, 33 * 512));
+    let (boot, core) = grub();
+    BiosGrub::new(boot, core).write(&disk.target, &disk.plan).unwrap();
+
+    assert_eq!(disk.bytes(0, 8), [0x11; 8]);
+    assert_eq!(disk.bytes(0x5c, 8), 2048_u64.to_le_bytes(), "where the core begins");
+    assert_eq!(disk.bytes(440, 72), table);
+    assert_eq!(disk.bytes(512, 33 * 512), headers);
+    let partition = disk.bytes(1 << 20, 1 << 20);
+    assert_eq!(partition[500..508], 2049_u64.to_le_bytes(), "where it goes on");
+    assert_eq!(partition[512..1300], [0x22; 788]);
+    assert!(partition[1300..].iter().all(|byte| *byte == 0), "nothing old behind it");
+    let esp = disk.target.partition_node(1);
+    assert_eq!(LoopDisk::probe(&esp, "UUID"), "12AB-34CD");
+}
+
+#[test]
+fn a_disk_without_a_partition_table_gets_no_grub() {
+    let Some(disk) = LoopDisk::new(512, 64) else { return };
+    let (boot, core) = grub();
+    let error = BiosGrub::new(boot, core)
+        .write(&disk.target, &disk.plan)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("protective"), "{error}");
+    assert!(
+        disk.bytes(0, 2 << 20).iter().all(|byte| *byte == 0),
+        "nothing was written"
+    );
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn an_unchanged_file_is_read_once_a_day() {
     );
 }
 
+/// wazuh/wazuh#7829: the inode is a validator and never a key.
 #[test]
 fn no_way_of_changing_a_file_goes_unseen() {
     type Change = fn(&Tree);

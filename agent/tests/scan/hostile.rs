@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::tree::{Tree, lines};
 
+/// wazuh/wazuh#3007, fapolicyd PR#355.
 #[test]
 fn pipes_sockets_and_devices_are_named_and_never_opened() {
     let mut socket = None;
@@ -31,6 +32,7 @@ fn pipes_sockets_and_devices_are_named_and_never_opened() {
     );
 }
 
+/// OpenSCAP/openscap#2124, wazuh/wazuh#2207: neither into the kernel's own trees nor round in circles.
 #[test]
 fn links_are_never_followed() {
     let found = Tree::new().changed(|tree| {
@@ -61,6 +63,7 @@ fn links_are_never_followed() {
     assert!(found[2].contains("target=. type=symlink"), "{}", found[2]);
 }
 
+/// wazuh/wazuh#23354, CVE-2025-54389.
 #[test]
 fn names_are_bytes_and_cannot_forge_lines() {
     let found = Tree::new().changed(|tree| {
@@ -94,6 +97,7 @@ fn listed_names_that_are_not_text_are_found_again() {
     assert_eq!(found, ["/etc/V\\xedctor digest=2d71 > digest=a1fc"]);
 }
 
+/// aide/aide#75.
 #[test]
 fn an_acl_for_an_account_that_nobody_knows_is_bytes() {
     // acl(5) as the kernel keeps it: version 2, then tag, permissions, id.
@@ -120,6 +124,7 @@ fn an_acl_for_an_account_that_nobody_knows_is_bytes() {
     );
 }
 
+/// wazuh/wazuh PR#17415: sizes beyond 2 and beyond 4 GiB.
 #[test]
 fn huge_sparse_files_are_not_read() {
     let tree = Tree::new();
@@ -153,6 +158,7 @@ impl Interference for Refusing {
     }
 }
 
+/// osquery/osquery#7291: "removed" is only concluded from a complete look.
 #[test]
 fn nothing_is_gone_that_could_not_be_looked_at() {
     let tree = Tree::new();
@@ -168,6 +174,7 @@ fn nothing_is_gone_that_could_not_be_looked_at() {
     assert!(!scan.is_complete());
 }
 
+/// osquery/osquery#7291: a part is never told as the whole.
 #[test]
 fn a_scan_that_stops_at_a_bound_says_so() {
     let tree = Tree::new();

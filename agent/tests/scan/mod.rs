@@ -1,9 +1,10 @@
 //! Scans of real trees.
 
 mod cache;
+mod cases;
 mod differences;
 mod hostile;
 mod mounts;
 mod races;
 mod size;
-mod tree;
+pub mod tree;

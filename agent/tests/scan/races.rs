@@ -70,6 +70,7 @@ fn truncate(tree: &Tree, _: u32) {
     std::fs::write(tree.path("etc/motd"), "").unwrap();
 }
 
+/// aide/aide#124: one handle, a look before and after, and never a half hash.
 #[test]
 fn a_file_that_shrinks_while_it_is_read_is_read_again() {
     assert_eq!(
@@ -107,6 +108,7 @@ fn a_file_rewritten_with_the_same_size_is_unstable_and_never_fine() {
     assert_eq!(scanned(1, None, Some(rewrite)), [""; 0]);
 }
 
+/// wazuh/wazuh#3007: what is swapped between the look and the opening does not hold a scan up.
 #[test]
 fn a_pipe_or_a_link_that_takes_the_place_of_a_file_is_what_is_found() {
     fn pipe(tree: &Tree, _: u32) {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use manifest::{Digest, Entry, EntryKind, FileContent, Header, Manifest, ManifestKind, PathClass, TreePath, Xattrs};
 use plumbline_agent::baseline::ManifestStore;
-use plumbline_agent::service::Look;
+use plumbline_agent::node::NodeParts;
+use plumbline_agent::service::{Look, told};
 use plumbline_agent::state::StateFolder;
 use protocol::NodeId;
 use protocol::latest::Baseline;
@@ -89,20 +90,15 @@ fn a_scan_of_ten_thousand_paths_stays_within_its_memory() {
     let state = StateFolder::open(&folder.join("state")).unwrap();
     let baseline = state.baseline().unwrap();
     let expected = Arc::new(ManifestStore::new(&state.manifests()).load(&baseline).unwrap());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
     for _ in 0..2 {
         let look = Look {
-            base: folder.join("tree"),
+            parts: NodeParts::of_folder(&folder.join("tree")),
             state: state.clone(),
             baseline: baseline.digest,
             expected: expected.clone(),
-            earlier: None,
             stop: Arc::default(),
         };
-        let found = runtime.block_on(look.run()).unwrap();
+        let found = told(look.scan(None), None, None);
         assert_eq!(found.scan.difference_count, 0, "{:?}", found.differences.first());
         assert_eq!(found.scan.entries(), ENTRIES as u64 + 1);
     }

@@ -48,6 +48,12 @@ impl Tree {
         tree
     }
 
+    /// The same, where anything may be below this pattern.
+    pub fn with_rule(mut self, pattern: &'static str) -> Self {
+        self.rules.push((pattern, PathClass::Volatile));
+        self
+    }
+
     pub fn base(&self) -> &Path {
         self.folder.path()
     }

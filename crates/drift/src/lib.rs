@@ -9,6 +9,8 @@ mod expected;
 mod hash;
 mod observation;
 mod observed;
+mod policy;
+mod secrets;
 
 pub use compare::{
     Content, FactFindings, Kind, Limits, Look, Outcome, Ownership, Sight, Step, TreeComparison, TreeFindings,
@@ -19,3 +21,5 @@ pub use expected::{Expected, ExpectedBuilder, ExpectedError, ExpectedFacts, Posi
 pub use hash::{group_hash, state_digest, variant_hash};
 pub use observation::Observation;
 pub use observed::{ModuleState, ObservedDigest, ObservedEntry, ObservedFacts, ObservedKind, ObservedXattrs, Unknown};
+pub use policy::{Change, KeyPattern, Policy, Rule};
+pub use secrets::{SecretKey, is_secret, seal_secrets};

@@ -5,6 +5,7 @@
 
 mod deployment;
 mod node;
+pub mod remediation;
 
 pub use deployment::{AttemptEnd, DeploymentState, attempt_failed};
 pub use node::{NodeState, Observed, Step, step};

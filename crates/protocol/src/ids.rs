@@ -62,3 +62,18 @@ id!(
     DeploymentId,
     "deployment id"
 );
+id!(
+    /// One repair of one node: signed, pulled and carried out once.
+    JobId,
+    "job id"
+);
+id!(
+    /// A remediation: jobs for nodes, a few at a time, under limits.
+    RunId,
+    "remediation run id"
+);
+id!(
+    /// An acknowledgement, waiver or acceptance.
+    ReviewId,
+    "review id"
+);

@@ -16,3 +16,11 @@ pub const TASK_WAIT_SECS_MAX: u64 = 25;
 pub const HEARTBEAT_SECS: std::ops::RangeInclusive<u64> = 1..=3_600;
 /// Attempts of a deployment before the node is left alone.
 pub const DEPLOYMENT_ATTEMPTS_MAX: u32 = 3;
+/// Largest text file whose content is kept for a diff, in bytes.
+pub const TEXT_FILE_BYTES_MAX: usize = 64 << 10;
+/// Most contents a server asks for in one answer to a report.
+pub const CONTENTS_WANTED_MAX: usize = 64;
+/// Most steps in one job.
+pub const JOB_STEPS_MAX: usize = 2_000;
+/// How long a job is good for after it was signed, in seconds.
+pub const JOB_SECS_MAX: u64 = 15 * 60;

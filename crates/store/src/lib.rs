@@ -3,31 +3,42 @@
 //! A transaction holds writes and the row locks they need, and nothing else is awaited inside it. PostgreSQL is the only
 //! state beside blobs: nothing here is cached.
 
+mod audit;
 mod baselines;
 mod certificates;
 pub mod cluster;
+mod contents;
 mod deployments;
 mod discovery;
 mod error;
 mod events;
 mod findings;
 mod images;
+mod jobs;
 mod leases;
 mod nodes;
+mod notices;
 mod reports;
+mod reviews;
+mod runs;
 mod tokens;
 mod users;
 
+pub use audit::AuditEvent;
 pub use certificates::CertificateRecord;
 pub use deployments::{DeploymentRecord, NewDeployment};
 pub use discovery::{DiscoveryWindow, Sighting};
 pub use error::StoreError;
 pub use events::{BootEvent, NewEvent};
-pub use findings::{FindingGroup, FindingOnNode, FindingVariant};
+pub use findings::{FindingEvent, FindingGroup, FindingOnNode, FindingVariant};
 pub use images::{ImageRecord, NewImage};
+pub use jobs::{JobFilter, JobRecord};
 pub use leases::Lease;
-pub use nodes::{AgentRecord, NodeRecord, StepTaken};
+pub use nodes::{AgentRecord, NodeChange, NodeHold, NodeRecord, StepTaken};
+pub use notices::{Notice, NoticeListener};
 pub use reports::{ReportRecord, ReportStored};
+pub use reviews::{NewReview, ReviewKind, ReviewRecord, ReviewScope};
+pub use runs::{HeldFinding, NewRun, ReleaseRecord, RunRecord};
 pub use tokens::BootToken;
 pub use users::{SessionUser, UserRecord};
 

@@ -8,6 +8,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::audit::{NewAudit, insert_audit};
 use crate::error::{json, to_json};
 use crate::{Store, StoreError};
 
@@ -38,8 +39,16 @@ pub struct NodeRecord {
     pub machine_id: String,
     /// What its agent said last.
     pub agent: Option<AgentRecord>,
-    /// Open findings.
+    /// Node group: what percentages and scopes are about.
+    pub group: String,
+    /// Rack, if known.
+    pub rack: Option<String>,
+    /// A person holds it back from remediation.
+    pub hold: Option<NodeHold>,
+    /// Findings that nobody allows.
     pub findings: i64,
+    /// Findings that people have waived or accepted.
+    pub allowed: i64,
     /// When its last complete scan arrived; none means that nobody knows its drift.
     #[serde(with = "time::serde::rfc3339::option")]
     pub scanned_at: Option<OffsetDateTime>,
@@ -47,6 +56,27 @@ pub struct NodeRecord {
     pub not_looked_at: Option<i64>,
     /// Whether its last scan walked everything to its end.
     pub scan_complete: Option<bool>,
+}
+
+/// Why a node is held back from remediation.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct NodeHold {
+    /// Why.
+    pub reason: String,
+    /// Who.
+    pub by: String,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+}
+
+/// What people change of a node's place; what is `None` stays.
+#[derive(Clone, Debug, Default)]
+pub struct NodeChange {
+    /// Node group.
+    pub group: Option<String>,
+    /// Rack; empty: none.
+    pub rack: Option<String>,
 }
 
 /// What an agent said last.
@@ -81,7 +111,13 @@ struct NodeRow {
     agent_version: Option<String>,
     rss_max_bytes: Option<i64>,
     clock_skew_ms: Option<i64>,
+    node_group: String,
+    rack: Option<String>,
+    hold_reason: Option<String>,
+    hold_by: Option<String>,
+    hold_since: Option<OffsetDateTime>,
     findings: i64,
+    allowed: i64,
     scanned_at: Option<OffsetDateTime>,
     not_looked_at: Option<i64>,
     scan_complete: Option<bool>,
@@ -121,7 +157,14 @@ impl TryFrom<NodeRow> for NodeRecord {
             inventory: row.inventory.map(|value| json("inventory", value)).transpose()?,
             machine_id: row.machine_id,
             agent,
+            group: row.node_group,
+            rack: row.rack,
+            hold: match (row.hold_reason, row.hold_by, row.hold_since) {
+                (Some(reason), Some(by), Some(since)) => Some(NodeHold { reason, by, since }),
+                _ => None,
+            },
             findings: row.findings,
+            allowed: row.allowed,
             scanned_at: row.scanned_at,
             not_looked_at: row.not_looked_at,
             scan_complete: row.scan_complete,
@@ -291,12 +334,17 @@ impl Store {
                    AS "ssh_host_keys!",
                  a.heartbeat_at AS "heartbeat_at?", a.boot_id AS "boot_id?", a.agent_version AS "agent_version?",
                  a.rss_max_bytes AS "rss_max_bytes?", a.clock_skew_ms AS "clock_skew_ms?",
-                 (SELECT count(*) FROM findings f WHERE f.node_id = n.id) AS "findings!",
+                 n.node_group, n.rack, n.hold_reason, n.hold_by, n.hold_since,
+                 coalesce(f.open, 0) AS "findings!", coalesce(f.allowed, 0) AS "allowed!",
                  (SELECT max(received_at) FROM reports r WHERE r.node_id = n.id AND r.complete) AS scanned_at,
                  (SELECT (r.scan->>'not_looked_at_count')::bigint FROM reports r WHERE r.node_id = n.id
                    ORDER BY r.id DESC LIMIT 1) AS not_looked_at,
                  (SELECT r.complete FROM reports r WHERE r.node_id = n.id ORDER BY r.id DESC LIMIT 1) AS scan_complete
                FROM nodes n LEFT JOIN agents a ON a.node_id = n.id
+                 LEFT JOIN (SELECT node_id, count(*) FILTER (WHERE standing IN ('open', 'acknowledged')) AS open,
+                              count(*) FILTER (WHERE standing IN ('waived', 'accepted')) AS allowed
+                            FROM judged_findings WHERE $1::uuid IS NULL OR node_id = $1 GROUP BY node_id) f
+                   ON f.node_id = n.id
                WHERE $1::uuid IS NULL OR n.id = $1
                ORDER BY n.name NULLS LAST, n.id LIMIT 20000"#,
             only.map(|id| id.0)
@@ -335,6 +383,64 @@ impl Store {
             0 => Err(StoreError::not_found("node", node)),
             _ => Ok(()),
         }
+    }
+
+    /// Says where a node belongs.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn node_change(&self, node: NodeId, change: &NodeChange, changed_by: &str) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let name = sqlx::query_scalar!(
+            r#"UPDATE nodes SET node_group = coalesce($2, node_group),
+                 rack = CASE WHEN $3::text IS NULL THEN rack ELSE nullif($3, '') END
+               WHERE id = $1 RETURNING coalesce(name, id::text) AS "name!""#,
+            node.0,
+            change.group.as_deref(),
+            change.rack.as_deref()
+        )
+        .fetch_optional(&mut *transaction)
+        .await?
+        .ok_or_else(|| StoreError::not_found("node", node))?;
+        let part = |what: &str, value: &Option<String>| value.as_ref().map(|value| format!("{what} {value:?}"));
+        let parts = [part("group", &change.group), part("rack", &change.rack)];
+        let audit = NewAudit {
+            actor: changed_by,
+            action: "node_placed",
+            object: &name,
+            detail: &parts.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        };
+        insert_audit(&mut transaction, &audit).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Holds a node back from remediation with a reason, or lets it go on (`None`).
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn node_hold(&self, node: NodeId, reason: Option<&str>, by: &str) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let name = sqlx::query_scalar!(
+            r#"UPDATE nodes SET hold_reason = $2, hold_by = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END,
+                 hold_since = CASE WHEN $2::text IS NULL THEN NULL ELSE now() END
+               WHERE id = $1 RETURNING coalesce(name, id::text) AS "name!""#,
+            node.0,
+            reason,
+            by
+        )
+        .fetch_optional(&mut *transaction)
+        .await?
+        .ok_or_else(|| StoreError::not_found("node", node))?;
+        let audit = NewAudit {
+            actor: by,
+            action: if reason.is_some() { "node_held" } else { "node_let_go" },
+            object: &name,
+            detail: reason.unwrap_or_default(),
+        };
+        insert_audit(&mut transaction, &audit).await?;
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// Keeps an inventory, adds the machine's MACs and identity as aliases, and takes the step that follows.

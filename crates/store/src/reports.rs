@@ -1,6 +1,7 @@
 //! Heartbeats and reports of agents.
 
 use drift::{Difference, Severity};
+use lifecycle::remediation::JobObserved;
 use manifest::Digest;
 use protocol::NodeId;
 use protocol::latest::{DriftReport, Heartbeat, NotLookedAt, ReportKind, ScanSummary};
@@ -10,6 +11,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::error::{digest, json, to_json};
+use crate::jobs::{job_to_prove, step_job};
 use crate::{Store, StoreError};
 
 /// Reports kept of a node.
@@ -152,8 +154,8 @@ impl Store {
             }
         }
         let report_id = sqlx::query_scalar!(
-            "INSERT INTO reports (node_id, boot_id, sequence, baseline, state, complete, scan, not_looked_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+            "INSERT INTO reports (node_id, boot_id, sequence, baseline, state, complete, scan, not_looked_at, after_job)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id",
             node.0,
             report.boot_id,
             sequence,
@@ -161,14 +163,29 @@ impl Store {
             report.state.as_bytes().as_slice(),
             report.scan.complete,
             to_json(&report.scan),
-            to_json(&report.not_looked_at)
+            to_json(&report.not_looked_at),
+            report.after_job.map(|job| job.0)
         )
         .fetch_one(&mut *transaction)
         .await?;
+        let proof = match report.after_job {
+            Some(job) => job_to_prove(&mut transaction, node, job)
+                .await?
+                .map(|steps| (job, steps)),
+            None => None,
+        };
+        let cause = proof
+            .as_ref()
+            .map_or("scan".to_owned(), |(job, _)| format!("remediation job {job}"));
+        let change = Change {
+            node,
+            report: report_id,
+            cause: &cause,
+        };
         let stored = match &report.kind {
             ReportKind::Full { differences } => {
-                let closed = close_all_but(&mut transaction, node, report_id, differences).await?;
-                let (opened, changed) = set_findings(&mut transaction, node, report_id, differences, &severity).await?;
+                let closed = close_all_but(&mut transaction, change, differences).await?;
+                let (opened, changed) = set_findings(&mut transaction, change, differences, &severity).await?;
                 ReportStored::Stored {
                     opened,
                     changed,
@@ -177,8 +194,8 @@ impl Store {
             }
             ReportKind::Delta { set, cleared, .. } => {
                 let cleared: Vec<Vec<u8>> = cleared.iter().map(|group| group.as_bytes().to_vec()).collect();
-                let closed = close_these(&mut transaction, node, report_id, &cleared).await?;
-                let (opened, changed) = set_findings(&mut transaction, node, report_id, set, &severity).await?;
+                let closed = close_these(&mut transaction, change, &cleared).await?;
+                let (opened, changed) = set_findings(&mut transaction, change, set, &severity).await?;
                 ReportStored::Stored {
                     opened,
                     changed,
@@ -186,6 +203,24 @@ impl Store {
                 }
             }
         };
+        if let Some((job, steps)) = proof {
+            let groups: Vec<Vec<u8>> = steps.iter().map(|step| step.group.as_bytes().to_vec()).collect();
+            let left = sqlx::query_scalar!(
+                r#"SELECT count(*) AS "count!" FROM findings WHERE node_id = $1 AND group_hash = ANY($2)"#,
+                node.0,
+                &groups
+            )
+            .fetch_one(&mut *transaction)
+            .await?;
+            let observed = JobObserved::Proved {
+                left: u64::try_from(left).unwrap_or(0),
+                not_looked_at: report.scan.not_looked_at_count,
+            };
+            // A scan that did not reach its end proves nothing; the next one comes.
+            if report.scan.complete {
+                step_job(&mut transaction, job, &observed).await?;
+            }
+        }
         // What findings and their history refer to stays; the rest is bounded.
         sqlx::query!(
             "DELETE FROM reports r WHERE r.node_id = $1
@@ -225,13 +260,21 @@ impl Store {
     }
 }
 
-async fn set_findings(
-    connection: &mut PgConnection,
+/// Which report changes which node's findings, and what brought the changes about.
+#[derive(Clone, Copy)]
+struct Change<'a> {
     node: NodeId,
     report: i64,
+    cause: &'a str,
+}
+
+async fn set_findings(
+    connection: &mut PgConnection,
+    change: Change<'_>,
     differences: &[Difference],
     severity: &(impl Fn(&Difference) -> Severity + Send + Sync),
 ) -> Result<(u64, u64), StoreError> {
+    let Change { node, report, cause } = change;
     let (mut opened, mut changed) = (0, 0);
     for difference in differences {
         let (group, variant) = (difference.group(), difference.variant());
@@ -266,15 +309,16 @@ async fn set_findings(
             _ => continue,
         }
         sqlx::query!(
-            "INSERT INTO finding_history (node_id, group_hash, variant_hash, kind, key, event, report_id)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO finding_history (node_id, group_hash, variant_hash, kind, key, event, report_id, cause)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
             node.0,
             group.as_bytes().as_slice(),
             variant.as_bytes().as_slice(),
             difference.kind.as_str(),
             difference.key,
             event,
-            report
+            report,
+            cause
         )
         .execute(&mut *connection)
         .await?;
@@ -284,35 +328,30 @@ async fn set_findings(
 
 async fn close_all_but(
     connection: &mut PgConnection,
-    node: NodeId,
-    report: i64,
+    change: Change<'_>,
     kept: &[Difference],
 ) -> Result<u64, StoreError> {
     let kept: std::collections::HashSet<[u8; 32]> = kept.iter().map(|d| *d.group().as_bytes()).collect();
-    let open = sqlx::query_scalar!("SELECT group_hash FROM findings WHERE node_id = $1", node.0)
+    let open = sqlx::query_scalar!("SELECT group_hash FROM findings WHERE node_id = $1", change.node.0)
         .fetch_all(&mut *connection)
         .await?;
     let gone: Vec<Vec<u8>> = open
         .into_iter()
         .filter(|group| !kept.iter().any(|k| k == group.as_slice()))
         .collect();
-    close_these(connection, node, report, &gone).await
+    close_these(connection, change, &gone).await
 }
 
-async fn close_these(
-    connection: &mut PgConnection,
-    node: NodeId,
-    report: i64,
-    groups: &[Vec<u8>],
-) -> Result<u64, StoreError> {
+async fn close_these(connection: &mut PgConnection, change: Change<'_>, groups: &[Vec<u8>]) -> Result<u64, StoreError> {
     let done = sqlx::query!(
         "WITH gone AS (DELETE FROM findings WHERE node_id = $1 AND group_hash = ANY($2)
                        RETURNING group_hash, variant_hash, kind, key)
-         INSERT INTO finding_history (node_id, group_hash, variant_hash, kind, key, event, report_id)
-         SELECT $1, group_hash, variant_hash, kind, key, 'closed', $3 FROM gone",
-        node.0,
+         INSERT INTO finding_history (node_id, group_hash, variant_hash, kind, key, event, report_id, cause)
+         SELECT $1, group_hash, variant_hash, kind, key, 'closed', $3, $4 FROM gone",
+        change.node.0,
         groups,
-        report
+        change.report,
+        change.cause
     )
     .execute(connection)
     .await?;

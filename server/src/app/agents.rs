@@ -1,17 +1,20 @@
 //! Agents of running nodes: baseline, heartbeat, report.
 
-use drift::{Difference, FindingKind, Severity};
+use drift::Difference;
 use manifest::Digest;
 use protocol::NodeId;
-use protocol::latest::{Baseline, DriftReport, Heartbeat, HeartbeatReply, ReportReply};
+use protocol::latest::{Baseline, DriftReport, Heartbeat, HeartbeatReply, ReportKind, ReportReply};
 use store::ReportStored;
 use time::OffsetDateTime;
 
 use super::boot::event;
-use super::{App, AppError};
+use super::drift::count_text;
+use super::{App, AppError, contents};
 
 /// Seconds between heartbeats.
 const HEARTBEAT_SECS: u64 = 30;
+/// The same for a node whose repair is under way or will come: a job is pulled, not pushed.
+const HEARTBEAT_SECS_REPAIR: u64 = 10;
 
 /// A node's baseline.
 ///
@@ -78,11 +81,17 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
         );
         event(app, node, "", "agent_up", &detail).await?;
     }
+    let (job_waiting, job_expected) = app.store.job_outlook(node).await?;
     Ok(HeartbeatReply {
         baseline: baseline.digest,
-        next_secs: HEARTBEAT_SECS,
+        next_secs: if job_expected {
+            HEARTBEAT_SECS_REPAIR
+        } else {
+            HEARTBEAT_SECS
+        },
         full_report: heartbeat.state.is_some() && held != heartbeat.state,
         scan_now: false,
+        job_waiting,
         unix_ms: u64::try_from(now_ms).unwrap_or(0),
     })
 }
@@ -93,7 +102,12 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
 /// [`AppError::Invalid`] when the report contradicts itself.
 pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<ReportReply, AppError> {
     check_report(report)?;
-    match app.store.report_store(node, report, severity).await? {
+    let policy = app.policy.clone();
+    match app
+        .store
+        .report_store(node, report, |difference| policy.severity(difference))
+        .await?
+    {
         ReportStored::Stale { reason } => Ok(ReportReply::Stale { reason }),
         ReportStored::NeedFull { reason } => Ok(ReportReply::NeedFull { reason }),
         ReportStored::Stored {
@@ -103,14 +117,14 @@ pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<Rep
         } => {
             let scan = &report.scan;
             let detail = format!(
-                "{} of {} paths, {} differences ({opened} new, {changed} changed, {closed} gone), {} not looked at, {} ms",
+                "{} of {} paths, {} ({opened} new, {changed} changed, {closed} gone), {} not looked at, {} ms",
                 if scan.complete {
                     "complete scan"
                 } else {
                     "incomplete scan"
                 },
                 scan.entries(),
-                scan.difference_count,
+                count_text(scan.difference_count, "difference"),
                 scan.not_looked_at_count,
                 scan.duration_ms
             );
@@ -123,14 +137,22 @@ pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<Rep
             {
                 event(app, node, "", "deployed", "the first full scan has arrived").await?;
             }
-            Ok(ReportReply::Accepted)
+            if report.after_job.is_some() {
+                app.remediation_nudge.notify_one();
+            }
+            let listed: &[Difference] = match &report.kind {
+                ReportKind::Full { differences } => differences,
+                ReportKind::Delta { set, .. } => set,
+            };
+            Ok(ReportReply::Accepted {
+                contents_wanted: contents::wanted(app, listed).await?,
+            })
         }
     }
 }
 
 /// A full report says everything: its state digest and its count must follow from it, or something is lost on the way.
 fn check_report(report: &DriftReport) -> Result<(), AppError> {
-    use protocol::latest::ReportKind;
     use protocol::limits::{DIFFERENCES_MAX, NOT_LOOKED_AT_MAX};
     let listed = match &report.kind {
         ReportKind::Full { differences } => differences.len(),
@@ -151,52 +173,4 @@ fn check_report(report: &DriftReport) -> Result<(), AppError> {
         ));
     }
     Ok(())
-}
-
-/// The built-in policy: what runs at boot or opens a door matters most.
-fn severity(difference: &Difference) -> Severity {
-    match difference.kind {
-        FindingKind::KernelRelease | FindingKind::KernelCommandLine | FindingKind::Module => Severity::High,
-        FindingKind::User | FindingKind::Package => Severity::High,
-        FindingKind::Group | FindingKind::Unit | FindingKind::SysctlRunning | FindingKind::SysctlPersisted => {
-            Severity::Medium
-        }
-        FindingKind::File => {
-            const GRAVE: [&str; 12] = [
-                "/etc/systemd/system/",
-                "/etc/cron",
-                "/etc/ld.so",
-                "/boot/",
-                "/etc/ssh/",
-                "/etc/pam.d/",
-                "/etc/sudoers",
-                "/etc/shadow",
-                "/etc/passwd",
-                "/usr/lib/systemd/",
-                "/root/.ssh/",
-                "/usr/lib/plumbline/",
-            ];
-            match GRAVE.iter().any(|prefix| difference.key.starts_with(prefix)) {
-                true => Severity::High,
-                false => Severity::Medium,
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_opens_a_door_is_grave() {
-        let file = |key: &str| Difference {
-            kind: FindingKind::File,
-            key: key.into(),
-            expected: None,
-            actual: None,
-        };
-        assert_eq!(severity(&file("/etc/ssh/sshd_config.d/90-x.conf")), Severity::High);
-        assert_eq!(severity(&file("/etc/motd")), Severity::Medium);
-    }
 }

@@ -14,7 +14,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use manifest::Digest;
 use serde::{Deserialize, Serialize};
-use store::Store;
+use store::{Store, UserRecord};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
@@ -23,6 +23,8 @@ use super::sign_in_limiter::SignInLimiter;
 
 /// How long a session lasts.
 pub const SESSION_SECS: i64 = 12 * 3_600;
+/// Longest life of a program's token, in days.
+const TOKEN_DAYS_MAX: i64 = 366;
 /// Length of a password, in characters, and most bytes that are hashed.
 const PASSWORD_CHARS_MIN: usize = 12;
 const PASSWORD_BYTES_MAX: usize = 256;
@@ -142,8 +144,12 @@ pub async fn sign_in(store: &Store, guard: &SignInGuard, name: &str, password: &
         return Err(wrong());
     };
     guard.limiter().succeeded(name);
+    session_open(store, user, time::Duration::seconds(SESSION_SECS)).await
+}
+
+async fn session_open(store: &Store, user: UserRecord, life: time::Duration) -> Result<SignedIn, AppError> {
     let token = hex::encode(rand::random::<[u8; TOKEN_BYTES]>());
-    let expires_at = OffsetDateTime::now_utc() + time::Duration::seconds(SESSION_SECS);
+    let expires_at = OffsetDateTime::now_utc() + life;
     store
         .session_create(user.id, token_hash(&token).as_bytes(), expires_at)
         .await?;
@@ -153,6 +159,26 @@ pub async fn sign_in(store: &Store, guard: &SignInGuard, name: &str, password: &
         role: Role::from_stored(&user.role),
         expires_at,
     })
+}
+
+/// Makes a token for a program that signs in as this user: it holds for `days` and ends with the user's password.
+///
+/// # Errors
+/// [`AppError::NotFound`], [`AppError::Invalid`] for more than a year.
+pub async fn token_create(store: &Store, name: &str, days: i64, made_by: &User) -> Result<SignedIn, AppError> {
+    if !(1..=TOKEN_DAYS_MAX).contains(&days) {
+        return Err(AppError::Invalid(format!(
+            "days = {days}: expected 1 to {TOKEN_DAYS_MAX}"
+        )));
+    }
+    let user = store.user_find(name).await?.ok_or_else(|| AppError::NotFound {
+        what: "user".to_owned(),
+        key: name.to_owned(),
+    })?;
+    store
+        .audit_add(&made_by.name, "token_made", name, &format!("for {days} days"))
+        .await?;
+    session_open(store, user, time::Duration::days(days)).await
 }
 
 /// Whose token this is.

@@ -6,6 +6,7 @@ use protocol::{DeploymentId, NodeId};
 use store::{ImageRecord, NewDeployment, NodeRecord};
 
 use super::{App, AppError, nodes};
+use crate::image::BIOS_CORE_PATH;
 
 /// Size of the EFI system partition: two kernels with their initramfs, and room.
 const ESP_MIB: u32 = 256;
@@ -59,11 +60,23 @@ pub(super) async fn check(
     disk_rule: &DiskRule,
 ) -> Result<(ImageRecord, ImageRecord), AppError> {
     disk_rule_check(disk_rule)?;
+    let (image, agent_layer) = images_find(app, image).await?;
     if node.inventory.as_ref().is_some_and(|inventory| !inventory.uefi) {
-        let reason = "the node starts by BIOS, and images start by UEFI only: switch its firmware to UEFI";
-        return Err(AppError::Conflict(reason.to_owned()));
+        bios_check(app, &image).await?;
     }
-    images_find(app, image).await
+    Ok((image, agent_layer))
+}
+
+/// Refuses an image from before images carried GRUB for BIOS; the deployer would, too, after a boot.
+async fn bios_check(app: &App, image: &ImageRecord) -> Result<(), AppError> {
+    let manifest = app.images.manifest(image.digest).await?;
+    if manifest.get(&BIOS_CORE_PATH.parse()?).is_some() {
+        return Ok(());
+    }
+    Err(AppError::Conflict(format!(
+        "the node starts by BIOS, and {}@{} starts by UEFI only: build the image again, or switch the node's firmware to UEFI",
+        image.name, image.version
+    )))
 }
 
 /// The operating system image somebody means, and the agent layer that goes with it now.

@@ -27,11 +27,26 @@ pub enum Verdict {
     Incomplete,
 }
 
+impl Verdict {
+    /// The name used everywhere outside this code.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Drift => "drift",
+            Self::Unknown => "unknown",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
 /// What the verdict follows from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// Open findings.
+    /// Findings that nobody allows.
     pub findings: u64,
+    /// Findings that people have waived or accepted.
+    pub allowed: u64,
     /// A complete scan of this installation has arrived at some time.
     pub scanned: bool,
     /// The newest scan walked everything to its end; none: there is no scan.
@@ -50,6 +65,7 @@ impl Evidence {
         let heard_at = heartbeat_at.max(node.scanned_at);
         Self {
             findings: u64::try_from(node.findings).unwrap_or(0),
+            allowed: u64::try_from(node.allowed).unwrap_or(0),
             scanned: node.scanned_at.is_some(),
             complete: node.scan_complete,
             not_looked_at: u64::try_from(node.not_looked_at.unwrap_or(0)).unwrap_or(0),
@@ -65,11 +81,26 @@ impl Evidence {
             self.complete =
                 Some(report.complete && report.scan.complete && report.scan.roots.iter().all(|r| r.complete));
             self.not_looked_at = self.not_looked_at.max(report.scan.not_looked_at_count).max(listed);
-            self.findings = self.findings.max(report.scan.difference_count);
+            // Beyond its limits a report only counts what differs; nobody can have allowed that.
+            let unlisted = report
+                .scan
+                .difference_count
+                .saturating_sub(self.findings + self.allowed);
+            self.findings += unlisted;
             let heard_secs = (now - report.received_at).whole_seconds();
             self.silent_secs = Some(self.silent_secs.map_or(heard_secs, |secs| secs.min(heard_secs)));
         }
         self
+    }
+
+    /// That the agent is silent, and for how long; `None` while it speaks.
+    #[must_use]
+    pub fn silence(&self) -> Option<String> {
+        match self.silent_secs {
+            Some(secs) if secs <= SILENT_SECS_MAX => None,
+            Some(secs) => Some(format!("nothing heard of the agent for {}", duration_text(secs))),
+            None => Some("nothing was ever heard of the agent".to_owned()),
+        }
     }
 }
 
@@ -111,6 +142,13 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
                 format!("nothing heard of the agent for {secs}; its last scan found no difference"),
             )
         }
+        None if evidence.allowed > 0 => (
+            Verdict::Clean,
+            format!(
+                "everything was looked at; {} allowed",
+                count_text(evidence.allowed, "difference")
+            ),
+        ),
         None => (
             Verdict::Clean,
             "everything was looked at and nothing differs".to_owned(),
@@ -118,7 +156,8 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
     }
 }
 
-fn count_text(count: u64, what: &str) -> String {
+/// `1 difference`, `2 differences`.
+pub(crate) fn count_text(count: u64, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
         _ => format!("{count} {what}s"),
@@ -176,6 +215,7 @@ mod tests {
 
     const CLEAN: Evidence = Evidence {
         findings: 0,
+        allowed: 0,
         scanned: true,
         complete: Some(true),
         not_looked_at: 0,
@@ -250,6 +290,19 @@ mod tests {
             reason.contains("3 differences") && reason.contains("end") && reason.contains("16 min"),
             "{reason}"
         );
+    }
+
+    #[test]
+    fn what_people_allow_is_no_drift_and_is_said() {
+        let (found, reason) = verdict(&Evidence { allowed: 2, ..CLEAN });
+        assert_eq!(found, Verdict::Clean);
+        assert!(reason.contains("2 differences allowed"), "{reason}");
+        let (found, _) = verdict(&Evidence {
+            allowed: 2,
+            complete: Some(false),
+            ..CLEAN
+        });
+        assert_eq!(found, Verdict::Incomplete);
     }
 
     #[test]

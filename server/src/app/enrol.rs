@@ -321,6 +321,7 @@ pub async fn render(
         ca_certificate: app.authority.certificate_pem(),
         image_key: trusted.image.as_str(),
         agent_release_key: trusted.agent_release.as_str(),
+        job_key: app.keys.job.public().as_str(),
         scan_interval_secs: site.scan_interval_secs,
         mtime: deployment.created_at.unix_timestamp(),
     })?;
@@ -336,6 +337,13 @@ pub async fn render(
     app.store
         .certificate_record(issued.fingerprint.as_bytes(), &record, issued.not_after)
         .await?;
+    // Kept for repair: a rendered file that drifts is put back from here.
+    let contents: Vec<(Digest, &[u8])> = overlay
+        .files
+        .iter()
+        .map(|(digest, bytes)| (*digest, bytes.as_slice()))
+        .collect();
+    app.store.content_put(&contents, true).await?;
     app.store
         .deployment_set_overlay(id, overlay.digest, &overlay.manifest, &request.ssh_host_keys)
         .await?;

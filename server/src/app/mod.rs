@@ -7,6 +7,7 @@ pub mod agents;
 pub mod auth;
 pub mod authority;
 pub mod boot;
+pub mod contents;
 pub mod deployments;
 pub mod discovery;
 pub mod drift;
@@ -14,20 +15,29 @@ pub mod enrol;
 pub mod error;
 pub mod images;
 pub mod nodes;
+pub mod notices;
+pub mod overview;
+pub mod policy;
+pub mod remediation;
 pub mod render;
+pub mod reviews;
 pub mod sign_in_limiter;
 pub mod tokens;
 
+use std::path::Path;
 use std::sync::Arc;
 
+use ::drift::Policy;
 use anyhow::Context as _;
 use netboot::tftp::FileMap;
 use store::Store;
+use tokio::sync::Notify;
 
 use crate::boot_plane;
 use crate::config::Config;
 use crate::image::{ImageStore, Keys};
 use crate::metrics::Metrics;
+use crate::secret_file::{self, FileError};
 
 pub use error::AppError;
 
@@ -50,6 +60,14 @@ pub struct App {
     pub loaders: Arc<FileMap>,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// How much a finding matters.
+    pub policy: Arc<Policy>,
+    /// Key of the keyed digests of secret files, hexadecimal.
+    pub secret_digest_key: Arc<str>,
+    /// Wakes the task that carries remediation on.
+    pub remediation_nudge: Arc<Notify>,
+    /// Notice of changes.
+    pub notices: notices::Notices,
 }
 
 impl App {
@@ -70,8 +88,26 @@ impl App {
             token_key: tokens::TokenKey::load_or_create(&keys_dir)?,
             metrics: Arc::new(Metrics::default()),
             loaders: Arc::new(loaders),
+            policy: Arc::new(policy::load(config.policy.as_deref())?),
+            secret_digest_key: secret_digest_key(&keys_dir)?.into(),
+            remediation_nudge: Arc::default(),
+            notices: notices::Notices::default(),
             store,
             config,
         })
+    }
+}
+
+fn secret_digest_key(keys_dir: &Path) -> Result<String, FileError> {
+    let path = keys_dir.join("secret-digest.key");
+    let text = secret_file::load_or_create(&path, || {
+        Ok::<_, std::convert::Infallible>(hex::encode(rand::random::<[u8; 32]>()))
+    })?;
+    match ::drift::SecretKey::parse(&text) {
+        Some(_) => Ok(text.trim().to_owned()),
+        None => Err(FileError::Make {
+            path,
+            problem: "expected 64 hexadecimal digits".to_owned(),
+        }),
     }
 }

@@ -5,11 +5,11 @@ use netboot::MacAddr;
 use protocol::latest::DiskRule;
 use protocol::{DeploymentId, NodeId};
 use serde::Serialize;
-use store::{NewEvent, NodeRecord, StoreError};
+use store::{NewEvent, NodeChange, NodeRecord, StoreError};
 use time::OffsetDateTime;
 
 use super::drift::{self, Verdict};
-use super::{App, AppError, deployments};
+use super::{App, AppError, deployments, reviews};
 
 /// A node with what follows from its record.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -102,6 +102,53 @@ pub async fn node_rename(app: &App, node: NodeId, name: &str, renamed_by: &str) 
     app.store.node_rename(node, name).await?;
     event(app, node, "node_renamed", &format!("{name}, by {renamed_by}")).await;
     node_get(app, node).await
+}
+
+/// Says where a node belongs: its group, its rack.
+///
+/// # Errors
+/// [`AppError::Invalid`] for a label that cannot be one.
+pub async fn node_place(app: &App, node: NodeId, change: NodeChange, changed_by: &str) -> Result<NodeView, AppError> {
+    if let Some(group) = &change.group {
+        label_check("group", group)?;
+    }
+    if let Some(rack) = change.rack.as_deref().filter(|rack| !rack.is_empty()) {
+        label_check("rack", rack)?;
+    }
+    app.store.node_change(node, &change, changed_by).await?;
+    node_get(app, node).await
+}
+
+/// Holds a node back from remediation with a reason, or lets it go on (`None`).
+///
+/// # Errors
+/// [`AppError::Invalid`] for a reason that is none.
+pub async fn node_hold(app: &App, node: NodeId, reason: Option<&str>, by: &str) -> Result<NodeView, AppError> {
+    if let Some(reason) = reason {
+        reviews::reason_check(reason)?;
+    }
+    app.store.node_hold(node, reason.map(str::trim), by).await?;
+    let (kind, detail) = match reason {
+        Some(reason) => ("held", format!("{}, by {by}", reason.trim())),
+        None => ("let_go", format!("by {by}")),
+    };
+    event(app, node, kind, &detail).await;
+    node_get(app, node).await
+}
+
+/// A name of a group or rack: letters, digits, `.`, `_`, `-`, at most 64 of them.
+///
+/// # Errors
+/// [`AppError::Invalid`].
+pub fn label_check(what: &str, label: &str) -> Result<(), AppError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if (1..=64).contains(&label.len()) && label.chars().all(fits) {
+        return Ok(());
+    }
+    let shown: String = label.chars().take(80).collect();
+    Err(AppError::Invalid(format!(
+        "{what} {shown:?}: expected 1 to 64 letters, digits, '.', '_' or '-'"
+    )))
 }
 
 /// Says what a node becomes: its name, and the first deployment.

@@ -42,6 +42,8 @@ pub struct RenderInput<'a> {
     pub image_key: &'a str,
     /// Key that signs agent layers.
     pub agent_release_key: &'a str,
+    /// Public key that signs remediation jobs.
+    pub job_key: &'a str,
     /// Seconds between two scans.
     pub scan_interval_secs: u64,
     /// Modification time of the files, seconds since 1970.
@@ -203,18 +205,43 @@ fn agent_toml(input: &RenderInput<'_>) -> String {
     format!(
         "server = \"{}\"\nca_certificate = \"/etc/plumbline/ca.pem\"\n\
          identity_dir = \"/var/lib/plumbline/identity\"\nstate_dir = \"/var/lib/plumbline/state\"\n\
-         image_key = \"{}\"\nagent_release_key = \"{}\"\nscan_interval_secs = {}\n",
-        input.agents_url, input.image_key, input.agent_release_key, input.scan_interval_secs
+         image_key = \"{}\"\nagent_release_key = \"{}\"\njob_key = \"{}\"\nscan_interval_secs = {}\n",
+        input.agents_url, input.image_key, input.agent_release_key, input.job_key, input.scan_interval_secs
     )
 }
 
+/// What both GRUBs read, for UEFI and for BIOS, on the EFI system partition.
 fn grub_cfg(input: &RenderInput<'_>, command_line: &str) -> String {
-    let uuid = input.layout.root_uuid;
+    let (uuid, serial) = (input.layout.root_uuid, grub_serial(command_line));
     format!(
-        "set timeout=1\nset default=0\nsearch --no-floppy --fs-uuid --set=root {uuid}\n\
+        "set timeout=1\nset default=0\n{serial}search --no-floppy --fs-uuid --set=root {uuid}\n\
          menuentry \"{}, Linux {}\" {{\n  linux {} root=UUID={uuid} {command_line}\n  initrd {}\n}}\n",
         input.node_name, input.kernel.release, input.kernel.image, input.kernel.initramfs
     )
+}
+
+/// GRUB on the kernel's serial console. By BIOS only: UEFI firmware shows its own console there already, a BIOS need not.
+fn grub_serial(command_line: &str) -> String {
+    let Some((unit, speed)) = serial_console(command_line) else {
+        return String::new();
+    };
+    format!(
+        "if [ \"$grub_platform\" = pc ]; then\n  if serial --unit={unit} --speed={speed}; then\n    \
+         terminal_input --append serial\n    terminal_output --append serial\n  fi\nfi\n"
+    )
+}
+
+/// Number and speed of the last serial port that the kernel has a console on: `console=ttyS1,115200n8`, or without a
+/// speed the kernel's 9600 (Documentation/admin-guide/serial-console.rst). Units up to 3 are at ports GRUB knows too.
+fn serial_console(command_line: &str) -> Option<(u32, u32)> {
+    let console = |word: &str| {
+        let port = word.strip_prefix("console=ttyS")?;
+        let (unit, options) = port.split_once(',').unwrap_or((port, "9600"));
+        let speed = options.split(|c: char| !c.is_ascii_digit()).next()?;
+        let (unit, speed) = (unit.parse().ok()?, speed.parse().ok()?);
+        (unit <= 3 && speed > 0).then_some((unit, speed))
+    };
+    command_line.split_whitespace().rev().find_map(console)
 }
 
 #[cfg(test)]
@@ -256,6 +283,7 @@ mod tests {
             ca_certificate: "PEM",
             image_key: "RWI",
             agent_release_key: "RWA",
+            job_key: "RWJ",
             scan_interval_secs: 3600,
             mtime: 1_700_000_000,
         };
@@ -299,6 +327,34 @@ mod tests {
             ),
             "{grub}"
         );
+    }
+
+    #[test]
+    fn grub_for_bios_speaks_on_the_kernels_serial_console() {
+        let with = |arguments| {
+            let overlay = rendered(|input| input.kernel_arguments = arguments);
+            text(&overlay, "/boot/efi/EFI/debian/grub.cfg")
+        };
+        let grub = with("console=tty0 console=ttyS1,57600n8 quiet");
+        let expected = "set timeout=1\nset default=0\nif [ \"$grub_platform\" = pc ]; then\n  \
+                        if serial --unit=1 --speed=57600; then\n    terminal_input --append serial\n    \
+                        terminal_output --append serial\n  fi\nfi\nsearch ";
+        assert!(grub.starts_with(expected), "{grub}");
+        assert_eq!(serial_console("console=ttyS0 ro"), Some((0, 9600)));
+        assert_eq!(
+            serial_console("console=ttyS2,9600 console=ttyS9,115200"),
+            Some((2, 9600))
+        );
+        for none in [
+            "",
+            "console=tty0 ro",
+            "console=ttyS,9600",
+            "console=ttyS0,x",
+            "console=ttyS0,0",
+            "xconsole=ttyS0",
+        ] {
+            assert_eq!(serial_console(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -52,6 +52,15 @@ pub enum Command {
     /// What differs from the images
     #[command(subcommand)]
     Drift(DriftCommand),
+    /// Repair drift: shows the plan; --apply carries it out
+    ///
+    /// Exit code: 0 nothing is left, 2 drift is left or nobody could look, 1 it could not run.
+    Remediate(RemediateArguments),
+    /// Remediations: list, show, stop; release wide-spread findings
+    #[command(subcommand)]
+    Remediation(RemediationCommand),
+    /// List who decided what
+    Audit,
     /// People who may sign in
     #[command(subcommand)]
     User(UserCommand),
@@ -94,9 +103,33 @@ pub enum NodeCommand {
         /// Name, also the hostname
         #[arg(long)]
         name: String,
+        /// Where it belongs.
+        #[command(flatten)]
+        place: PlaceOfNode,
         /// What, and where.
         #[command(flatten)]
         install: InstallArguments,
+    },
+    /// Say where a node belongs
+    Set {
+        /// Id, name or MAC
+        node: String,
+        /// Where it belongs.
+        #[command(flatten)]
+        place: PlaceOfNode,
+    },
+    /// Hold a node back from remediation
+    Hold {
+        /// Id, name or MAC
+        node: String,
+        /// For whoever wonders
+        #[arg(long)]
+        reason: String,
+    },
+    /// Let a node that was held be repaired again
+    Unhold {
+        /// Id, name or MAC
+        node: String,
     },
     /// Install an image on a node; its disk is wiped
     Deploy {
@@ -139,6 +172,17 @@ pub enum NodeCommand {
         /// Id, name or MAC
         node: String,
     },
+}
+
+/// Where a node belongs.
+#[derive(Debug, Args)]
+pub struct PlaceOfNode {
+    /// Node group: what limits of remediation and scopes of decisions are about
+    #[arg(long)]
+    pub group: Option<String>,
+    /// Rack; an empty one: none
+    #[arg(long)]
+    pub rack: Option<String>,
 }
 
 /// What is installed, and where.
@@ -243,13 +287,149 @@ pub struct PlaceArguments {
 #[derive(Debug, Subcommand)]
 pub enum DriftCommand {
     /// List what differs over all nodes: one line for the same thing on many
-    List,
+    List {
+        /// What people have waived or accepted, too
+        #[arg(long)]
+        all: bool,
+    },
     /// Show a node's drift, or one group over all nodes
     Show {
         /// A node (id, name or MAC), or the beginning of a group's hash
         #[arg(value_name = "NODE|GROUP")]
         what: Option<String>,
     },
+    /// Show what changed in a text file
+    Diff {
+        /// Beginning of the group's hash
+        group: String,
+        /// Beginning of the variant's hash [default: the one on most nodes]
+        variant: Option<String>,
+    },
+    /// Show what became of findings
+    History {
+        /// A node (id, name or MAC), or the beginning of a group's hash
+        #[arg(value_name = "NODE|GROUP")]
+        what: String,
+    },
+    /// Say that you have seen it; it stays drift
+    Acknowledge {
+        /// What it is about.
+        #[command(flatten)]
+        decision: DecisionArguments,
+    },
+    /// Allow it until an instant
+    Waive {
+        /// What it is about.
+        #[command(flatten)]
+        decision: DecisionArguments,
+        /// Until when, in UTC (2026-12-24T18:00:00Z)
+        #[arg(long, value_name = "INSTANT", required_unless_present = "days")]
+        until: Option<jiff::Timestamp>,
+        /// For how many days from now
+        #[arg(long, conflicts_with = "until", value_parser = clap::value_parser!(i64).range(1..=366))]
+        days: Option<i64>,
+    },
+    /// Expect it from now on, as it is now; another variant is drift again
+    Accept {
+        /// What it is about.
+        #[command(flatten)]
+        decision: DecisionArguments,
+    },
+    /// List what people have decided
+    Reviews {
+        /// What ran out or was taken back, too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Take a decision back
+    Withdraw {
+        /// Its id
+        review: String,
+    },
+}
+
+/// What a decision is about.
+#[derive(Debug, Args)]
+pub struct DecisionArguments {
+    /// Beginning of the group's hash
+    pub group: String,
+    /// Beginning of one variant's hash [default: all; for an acceptance the only one there is]
+    #[arg(long)]
+    pub variant: Option<String>,
+    /// Why
+    #[arg(long)]
+    pub reason: String,
+    /// Where it holds.
+    #[command(flatten)]
+    pub scope: ScopeArguments,
+}
+
+/// Where a decision holds.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ScopeArguments {
+    /// On this node
+    #[arg(long)]
+    pub node: Option<String>,
+    /// On this group of nodes
+    #[arg(long)]
+    pub node_group: Option<String>,
+    /// On all nodes
+    #[arg(long)]
+    pub everywhere: bool,
+}
+
+/// What is repaired: everything, unless something is named.
+#[derive(Debug, Args)]
+pub struct RemediateArguments {
+    /// Carry the plan out; without it nothing is changed
+    #[arg(long)]
+    pub apply: bool,
+    /// Do not wait for the end (with --apply)
+    #[arg(long, requires = "apply")]
+    pub no_wait: bool,
+    /// Only this node; may be given several times
+    #[arg(long, value_name = "NODE")]
+    pub node: Vec<String>,
+    /// Only this group of nodes; may be given several times
+    #[arg(long, value_name = "GROUP")]
+    pub node_group: Vec<String>,
+    /// Only this finding, by the beginning of its hash; may be given several times
+    #[arg(long, value_name = "HASH")]
+    pub finding: Vec<String>,
+}
+
+/// On remediations.
+#[derive(Debug, Subcommand)]
+pub enum RemediationCommand {
+    /// List remediations
+    List,
+    /// Show one, node by node
+    Show {
+        /// Its id [default: the newest]
+        run: Option<String>,
+    },
+    /// Begin no further node; what is under way comes to its end
+    Stop {
+        /// Its id [default: the one that runs]
+        run: Option<String>,
+    },
+    /// Let a finding that stands on much of a group of nodes be repaired there: somebody has looked
+    Release {
+        /// Beginning of the finding's hash
+        finding: String,
+        /// The group of nodes
+        #[arg(long)]
+        node_group: String,
+        /// What was seen when looking
+        #[arg(long)]
+        reason: String,
+        /// For how many hours
+        #[arg(long, default_value_t = 24)]
+        hours: i64,
+    },
+    /// List what is released
+    Releases,
 }
 
 /// On people.
@@ -263,7 +443,15 @@ pub enum UserCommand {
         #[arg(long, default_value = "viewer")]
         role: RoleArgument,
     },
-    /// Change a password; the user's logins end
+    /// Print a token for a program that acts as this user (PLUMBLINE_TOKEN)
+    Token {
+        /// Sign-in name
+        name: String,
+        /// For how many days
+        #[arg(long, default_value_t = 90)]
+        days: i64,
+    },
+    /// Change a password; the user's logins and tokens end
     Password {
         /// Sign-in name
         name: String,

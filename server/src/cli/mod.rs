@@ -2,7 +2,7 @@
 //! images is work on the machine itself.
 //!
 //! What comes from a server or a node is escaped before it reaches a terminal. Errors are one line that says what to
-//! do; the exit code is 1 for them and 2 for a command line that is none.
+//! do; the exit code is 1 for them and 2 for a command line that is none. `remediate` also ends with 2 when drift is left.
 
 pub mod arguments;
 pub mod client;
@@ -21,14 +21,17 @@ use clap::CommandFactory as _;
 pub use arguments::{Cli, Command};
 use output::Output;
 
-/// Runs a command that is not the server's own.
+/// Runs a command that is not the server's own. Returns its exit code: 0, except for `remediate`.
 ///
 /// # Errors
 /// One line, with its causes.
-pub async fn run(cli: Cli) -> anyhow::Result<()> {
+pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let output = Output { json: cli.json };
     let server = cli.server.as_deref();
-    match &cli.command {
+    let done = match &cli.command {
+        Command::Remediate(arguments) => return commands::remediate(&login::client(server)?, output, arguments).await,
+        Command::Remediation(command) => commands::remediation(&login::client(server)?, output, command).await,
+        Command::Audit => commands::audit(&login::client(server)?, output).await,
         Command::Login { user } => commands::login(server, output, user).await,
         Command::Logout => commands::logout(output).await,
         Command::Node(command) => commands::node(&login::client(server)?, output, command).await,
@@ -41,7 +44,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(_) | Command::CheckConfig(_) | Command::Migrate(_) => {
             anyhow::bail!("this is run by the server's own entry")
         }
-    }
+    };
+    done.map(|()| 0)
 }
 
 fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {

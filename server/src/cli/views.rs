@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use protocol::latest::{Inventory, NotLookedAt, Progress, ScanSummary};
+use protocol::latest::{Inventory, JobOutcome, NotLookedAt, Progress, RepairStep, ScanSummary};
 use serde::Deserialize;
 
 /// A node.
@@ -27,6 +27,12 @@ pub struct Node {
     pub machine_id: String,
     pub agent: Option<Agent>,
     pub findings: i64,
+    #[serde(default)]
+    pub allowed: i64,
+    #[serde(default)]
+    pub group: String,
+    pub rack: Option<String>,
+    pub hold: Option<Hold>,
     pub scanned_at: Option<Timestamp>,
     pub drift: String,
     pub drift_reason: String,
@@ -39,6 +45,14 @@ impl Node {
         let named = self.name.as_ref().or(self.macs.first());
         named.unwrap_or(&self.id)
     }
+}
+
+/// Why a node is held back from remediation.
+#[derive(Debug, Deserialize)]
+pub struct Hold {
+    pub reason: String,
+    pub by: String,
+    pub since: Timestamp,
 }
 
 /// A node's agent.
@@ -134,6 +148,10 @@ pub struct Group {
     pub key: String,
     pub severity: String,
     pub nodes: u64,
+    pub open: u64,
+    pub acknowledged: u64,
+    pub waived: u64,
+    pub accepted: u64,
     pub variants: u64,
     pub first_at: Timestamp,
 }
@@ -157,6 +175,7 @@ pub struct Finding {
     pub kind: String,
     pub key: String,
     pub severity: String,
+    pub standing: String,
     pub expected: Option<Attributes>,
     pub actual: Option<Attributes>,
     pub opened_at: Timestamp,
@@ -180,4 +199,118 @@ pub struct NodeDrift {
     pub reason: String,
     pub report: Option<Report>,
     pub findings: Vec<Finding>,
+}
+
+/// What changed in a text file.
+#[derive(Debug, Deserialize)]
+pub struct Diff {
+    pub unified: Option<String>,
+    pub reason: Option<String>,
+}
+
+/// Something that became of a finding.
+#[derive(Debug, Deserialize)]
+pub struct FindingEvent {
+    pub at: Timestamp,
+    pub node: String,
+    pub kind: String,
+    pub key: String,
+    pub event: String,
+    pub cause: String,
+}
+
+/// A decision.
+#[derive(Debug, Deserialize)]
+pub struct Review {
+    pub id: String,
+    pub kind: String,
+    pub finding_kind: String,
+    pub finding_key: String,
+    pub scope: String,
+    pub scope_value: String,
+    pub reason: String,
+    pub made_by: String,
+    pub made_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub in_force: bool,
+    pub findings: u64,
+}
+
+/// What a remediation would do.
+#[derive(Debug, Deserialize)]
+pub struct Plan {
+    pub nodes: Vec<PlannedNode>,
+    pub findings: u64,
+    pub held: Vec<Held>,
+    pub held_findings: u64,
+    pub allowed: u64,
+    pub at_once: BTreeMap<String, u64>,
+    pub unknown: Vec<String>,
+}
+
+/// What would be done on one node.
+#[derive(Debug, Deserialize)]
+pub struct PlannedNode {
+    pub node: String,
+    pub group: String,
+    pub rack: Option<String>,
+    pub steps: Vec<RepairStep>,
+}
+
+/// A finding that is left alone.
+#[derive(Debug, Deserialize)]
+pub struct Held {
+    pub group: String,
+    pub kind: String,
+    pub key: String,
+    pub node_group: String,
+    pub reason: String,
+    pub nodes: u64,
+}
+
+/// A remediation.
+#[derive(Debug, Deserialize)]
+pub struct Run {
+    pub id: String,
+    pub state: String,
+    pub reason: String,
+    pub requested_by: String,
+    #[serde(default)]
+    pub held: Vec<Held>,
+    pub nodes: BTreeMap<String, u64>,
+    pub left: u64,
+    pub created_at: Timestamp,
+    #[serde(default)]
+    pub jobs: Vec<Job>,
+}
+
+/// One node's part of a remediation.
+#[derive(Debug, Deserialize)]
+pub struct Job {
+    pub node: String,
+    pub state: String,
+    pub reason: String,
+    pub steps: Vec<RepairStep>,
+    pub outcome: Option<JobOutcome>,
+}
+
+/// A released finding.
+#[derive(Debug, Deserialize)]
+pub struct Release {
+    pub node_group: String,
+    pub finding_kind: String,
+    pub finding_key: String,
+    pub reason: String,
+    pub released_by: String,
+    pub expires_at: Timestamp,
+}
+
+/// Who decided what.
+#[derive(Debug, Deserialize)]
+pub struct Audit {
+    pub at: Timestamp,
+    pub actor: String,
+    pub action: String,
+    pub object: String,
+    pub detail: String,
 }

@@ -9,9 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
+use lifecycle::remediation::Limits;
 
-use raw::Unvalidated;
 pub use raw::{DhcpMode, LogFormat};
+use raw::{RawRemediation, Unvalidated};
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,10 @@ pub struct Config {
     pub people_listen: SocketAddr,
     /// What every node gets.
     pub site: SiteConfig,
+    /// File with the drift policy; none: the built-in one.
+    pub policy: Option<PathBuf>,
+    /// Limits of remediation.
+    pub remediation: Limits,
 }
 
 /// The boot plane.
@@ -220,6 +225,7 @@ impl TryFrom<Unvalidated> for Config {
             let problem = "expected plain arguments without quotes, '$', ';', braces or backslashes".to_owned();
             return Err(value("site.kernel_arguments", problem));
         }
+        let remediation = limits(&raw.remediation).map_err(|(key, problem)| value(key, problem))?;
         Ok(Self {
             data_dir: raw.data_dir,
             database_url: raw.database.url,
@@ -234,8 +240,31 @@ impl TryFrom<Unvalidated> for Config {
                 kernel_arguments: raw.site.kernel_arguments,
                 scan_interval_secs: raw.site.scan_interval_secs,
             },
+            policy: raw.drift.policy,
+            remediation,
         })
     }
+}
+
+/// Limits that protect something: none of them can be switched off by a number that looks harmless.
+fn limits(raw: &RawRemediation) -> Result<Limits, (&'static str, String)> {
+    let within = |key, value: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&value) {
+        true => Ok(()),
+        false => Err((key, format!("{value}: expected {} to {}", range.start(), range.end()))),
+    };
+    let (at_once, suspect) = (raw.at_once_percent as usize, raw.suspect_percent as usize);
+    within("remediation.at_once_percent", at_once, 1..=50)?;
+    within("remediation.rack_at_once_max", raw.rack_at_once_max, 1..=1_000)?;
+    within("remediation.hourly_max", raw.hourly_max, 1..=10_000)?;
+    within("remediation.suspect_group_min", raw.suspect_group_min, 2..=100)?;
+    within("remediation.suspect_percent", suspect, 1..=50)?;
+    Ok(Limits {
+        at_once_percent: raw.at_once_percent,
+        rack_at_once_max: raw.rack_at_once_max,
+        hourly_max: raw.hourly_max,
+        suspect_group_min: raw.suspect_group_min,
+        suspect_percent: raw.suspect_percent,
+    })
 }
 
 /// The first IPv4 address of an interface, as `ip` shows it.
@@ -302,6 +331,11 @@ mod tests {
                 "[site]\nkernel_arguments = \"x; reboot\"\n".to_owned(),
                 "site.kernel_arguments",
             ),
+            (
+                "[remediation]\nsuspect_percent = 100\n".to_owned(),
+                "remediation.suspect_percent: 100: expected 1 to 50",
+            ),
+            ("[remediation]\nat_once = 2\n".to_owned(), "at_once_percent"),
         ] {
             let error = parse(&text).unwrap_err();
             assert!(error.contains(expected), "{error} should say {expected}");

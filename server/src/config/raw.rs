@@ -40,6 +40,8 @@ pub(super) struct Unvalidated {
     pub agents: RawAgents,
     pub people: RawPeople,
     pub site: RawSite,
+    pub drift: RawDrift,
+    pub remediation: RawRemediation,
 }
 
 impl Default for Unvalidated {
@@ -52,6 +54,8 @@ impl Default for Unvalidated {
             agents: RawAgents::default(),
             people: RawPeople::default(),
             site: RawSite::default(),
+            drift: RawDrift::default(),
+            remediation: RawRemediation::default(),
         }
     }
 }
@@ -146,6 +150,35 @@ impl Default for RawSite {
             domain: None,
             kernel_arguments: String::new(),
             scan_interval_secs: 3_600,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawDrift {
+    pub policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRemediation {
+    pub at_once_percent: u32,
+    pub rack_at_once_max: usize,
+    pub hourly_max: usize,
+    pub suspect_group_min: usize,
+    pub suspect_percent: u32,
+}
+
+impl Default for RawRemediation {
+    fn default() -> Self {
+        let limits = lifecycle::remediation::Limits::default();
+        Self {
+            at_once_percent: limits.at_once_percent,
+            rack_at_once_max: limits.rack_at_once_max,
+            hourly_max: limits.hourly_max,
+            suspect_group_min: limits.suspect_group_min,
+            suspect_percent: limits.suspect_percent,
         }
     }
 }

@@ -5,3 +5,4 @@ pub mod boot;
 pub mod error;
 pub mod people;
 pub mod range;
+pub mod web;

@@ -10,6 +10,10 @@
 //! Refused: editing an installed disk into an image (nobody can say what is in it), and container layers (they lose
 //! extended attributes on the way and leave deletions to be interpreted).
 
+/// Where an image keeps the core of GRUB for BIOS. An image without it starts by UEFI only.
+pub const BIOS_CORE_PATH: &str = "/boot/grub/i386-pc/core.img";
+
+mod blob;
 pub mod build;
 pub mod keys;
 pub mod recipe;

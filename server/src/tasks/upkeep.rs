@@ -8,6 +8,10 @@ use crate::app::{App, AppError, boot};
 pub const SILENT_SECS: u32 = 180;
 /// How long boot events are kept.
 const EVENT_DAYS: i32 = 90;
+/// How long texts of files are kept after the last finding that names them.
+const CONTENT_DAYS: i32 = 7;
+/// How long remediation runs are kept.
+const RUN_DAYS: i32 = 365;
 
 /// Ends attempts whose deployer has gone silent.
 ///
@@ -32,5 +36,23 @@ pub async fn watch_deployments(app: App) -> Result<(), AppError> {
 pub async fn prune(app: App) -> Result<(), AppError> {
     app.store.event_prune(EVENT_DAYS).await?;
     app.store.sighting_prune().await?;
+    app.store.content_prune(CONTENT_DAYS).await?;
+    app.store.run_prune(RUN_DAYS).await?;
+    Ok(())
+}
+
+/// Brings all findings to the severity that the policy says now: it may be another one since the last start.
+///
+/// # Errors
+/// [`AppError`] when the database does not answer.
+pub async fn rejudge(app: App) -> Result<(), AppError> {
+    let policy = app.policy.clone();
+    let changed = app
+        .store
+        .finding_rejudge(|difference| policy.severity(difference))
+        .await?;
+    if changed > 0 {
+        tracing::info!(findings = changed, "severities follow the policy");
+    }
     Ok(())
 }

@@ -35,6 +35,9 @@ fn node(name: Option<&str>, state: &str, reason: &str) -> Value {
         "inventory": null,
         "machine_id": "0123456789abcdef0123456789abcdef",
         "agent": null,
+        "group": "gpu",
+        "rack": "r1",
+        "hold": null,
         "findings": 0,
         "scanned_at": null,
         "drift": "unknown",
@@ -184,10 +187,16 @@ fn images_and_their_check() {
 fn drift_of_the_fleet_and_of_a_node() {
     let group = json!({
         "group": "0123456789abcdef".repeat(4), "kind": "file", "key": "/etc/motd", "severity": "high", "nodes": 412,
+        "open": 400, "acknowledged": 2, "waived": 10, "accepted": 0,
         "variants": 2, "first_at": "2025-12-31T12:00:00Z",
     });
-    let groups: Vec<views::Group> = view(&json!([group]));
-    check("drift_groups", &render::groups(&groups, &context(None)));
+    let mut allowed = group.clone();
+    allowed["open"] = json!(0);
+    allowed["acknowledged"] = json!(0);
+    allowed["waived"] = json!(412);
+    let groups: Vec<views::Group> = view(&json!([group, allowed]));
+    check("drift_groups", &render::groups(&groups, false, &context(None)));
+    check("drift_groups_all", &render::groups(&groups, true, &context(None)));
     let variants: Vec<views::Variant> = view(&json!([
         { "variant": "aa".repeat(32), "expected": { "mode": "0644" }, "actual": { "mode": "0666", "uid": "7" },
           "nodes": ["gpu-01", "gpu-02"], "node_count": 411 },
@@ -217,9 +226,9 @@ fn drift_of_the_fleet_and_of_a_node() {
             ],
         },
         "findings": [
-            { "group": "00", "kind": "file", "key": "/etc/motd", "severity": "high",
+            { "group": "00", "kind": "file", "key": "/etc/motd", "severity": "high", "standing": "open",
               "expected": { "mode": "0644" }, "actual": { "mode": "0666" }, "opened_at": "2026-01-02T09:00:00Z" },
-            { "group": "01", "kind": "file", "key": "/usr/bin/x\u{9b}", "severity": "critical",
+            { "group": "01", "kind": "file", "key": "/usr/bin/x\u{9b}", "severity": "critical", "standing": "waived",
               "expected": null, "actual": { "type": "file", "size": "12" }, "opened_at": "2026-01-02T11:00:00Z" },
         ],
     });
@@ -229,4 +238,49 @@ fn drift_of_the_fleet_and_of_a_node() {
     node["report"] = Value::Null;
     node["findings"] = json!([]);
     check("drift_node_unknown", &render::node_drift(&view(&node), &context(None)));
+}
+
+#[test]
+fn remediation_planned_and_carried_out() {
+    let step = |verb: &str, name: &str, object: &str, group: &str| json!({ "group": group.repeat(32), "variant": "ab".repeat(32), "verb": { "verb": verb, name: object } });
+    let steps = json!([
+        step("restore_file", "path", "/etc/motd", "01"),
+        step("set_sysctl", "key", "kernel.panic", "02"),
+        step("set_unit", "unit", "ssh.service", "03"),
+    ]);
+    let held = json!({
+        "group": "cd".repeat(32), "kind": "file", "key": "/etc/chrony/chrony.conf", "node_group": "gpu",
+        "why": "baseline_suspect", "nodes": 30,
+        "reason": "it stands on 30 of 40 nodes of the group: the baseline is suspect, release it after looking",
+    });
+    let mut plan = json!({
+        "nodes": [{ "node_id": "01940000-0000-7000-8000-000000000001", "node": "gpu-01", "group": "gpu", "rack": "r1",
+                    "steps": steps }],
+        "findings": 3, "held": [held], "held_findings": 30, "allowed": 4, "at_once": { "gpu": 1, "login": 1 },
+        "unknown": ["gpu-07"],
+    });
+    check("remediation_plan", &render::plan(&view(&plan), &context(None)));
+    plan["nodes"] = json!([]);
+    plan["findings"] = json!(0);
+    check("remediation_left", &render::left(&view(&plan), &context(None)));
+    plan["held"] = json!([]);
+    plan["held_findings"] = json!(0);
+    plan["unknown"] = json!([]);
+    check("remediation_nothing", &render::plan(&view(&plan), &context(None)));
+
+    let run = json!({
+        "id": "01940000-0000-7000-8000-0000000000aa", "state": "finished", "reason": "1 nodes: 1 left",
+        "requested_by": "cron", "nodes": { "left": 1 }, "left": 1, "created_at": "2026-01-02T11:50:00Z",
+        "jobs": [{
+            "node": "gpu-01", "state": "left", "reason": "a fresh scan still shows 1 of its findings", "steps": steps,
+            "outcome": { "outcome": "ran", "steps": [
+                { "group": "01".repeat(32), "result": "done", "detail": "1,204 bytes, mode 0644" },
+                { "group": "02".repeat(32), "result": "refused", "reason": "it differs in another way now" },
+                { "group": "03".repeat(32), "result": "failed", "reason": "systemctl enable: timed out" },
+            ] },
+        }],
+    });
+    let runs: Vec<views::Run> = view(&json!([run]));
+    check("remediation_runs", &render::runs(&runs, &context(None)));
+    check("remediation_run", &render::run(&runs[0], &context(None)));
 }

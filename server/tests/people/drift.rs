@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Server;
 use super::support::report;
 
-fn changed_file(path: &str) -> Difference {
+pub fn changed_file(path: &str) -> Difference {
     Difference {
         kind: FindingKind::File,
         key: path.to_owned(),
@@ -16,7 +16,7 @@ fn changed_file(path: &str) -> Difference {
     }
 }
 
-async fn store_report(server: &Server, baseline: &Baseline, report: &DriftReport) -> Value {
+pub async fn store_report(server: &Server, baseline: &Baseline, report: &DriftReport) -> Value {
     let store = &server.app.store;
     let stored = store
         .report_store(baseline.node_id, report, |_| Severity::High)

@@ -5,8 +5,11 @@ mod discovery;
 mod drift;
 mod nodes;
 mod openapi;
+mod remediation;
 mod requests;
+mod reviews;
 mod session;
 mod support;
+mod web;
 
 pub use support::{PASSWORD, Server};

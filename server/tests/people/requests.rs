@@ -90,3 +90,42 @@ async fn health_is_told_to_everybody_and_readiness_means_the_database() {
     let healthy = server.ask(Method::GET, "/healthz", None, None).await;
     assert_eq!(healthy.status, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn changes_are_told_to_pages_that_are_open() {
+    use futures::StreamExt as _;
+    let server = super::Server::start().await;
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let notices = server.app.notices.clone().run(server.app.store.clone(), cancel.clone());
+    let listening = tokio::spawn(notices);
+    let request = axum::http::Request::builder()
+        .uri("/api/v1/stream")
+        .header("cookie", format!("plumbline_session={}", server.viewer))
+        .body(axum::body::Body::empty())
+        .unwrap();
+    let response = tower::ServiceExt::oneshot(server.router.clone(), request)
+        .await
+        .unwrap();
+    assert_eq!(response.status(), axum::http::StatusCode::OK);
+    let mut chunks = response.into_body().into_data_stream();
+    let (mut told, mut number) = (String::new(), 0);
+    let heard = async {
+        while !told.contains("event: node\n") {
+            // The connection that listens may come up after a change was made; another one is told.
+            number += 1;
+            server
+                .node(&format!("n{number}"), &format!("52:54:00:aa:01:{number:02x}"))
+                .await;
+            let chunk = tokio::time::timeout(std::time::Duration::from_secs(1), chunks.next()).await;
+            if let Ok(chunk) = chunk {
+                told.push_str(&String::from_utf8_lossy(&chunk.unwrap().unwrap()));
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), heard)
+        .await
+        .unwrap();
+    assert!(told.starts_with("event: all\n"), "{told}");
+    cancel.cancel();
+    listening.await.unwrap();
+}

@@ -121,3 +121,36 @@ async fn the_first_start_makes_one_admin_and_tells_its_password_once() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_program_gets_a_token_of_its_own_that_ends_with_the_password() {
+    let server = Server::start().await;
+    let too_long = server
+        .post("/api/v1/users/viewer/tokens", json!({ "days": 1000 }))
+        .await;
+    assert!(too_long.error().contains("1 to 366"), "{too_long:?}");
+    let nobody = server.post("/api/v1/users/nobody/tokens", json!({ "days": 1 })).await;
+    assert_eq!(nobody.status, StatusCode::NOT_FOUND);
+    let made = server.post("/api/v1/users/viewer/tokens", json!({ "days": 90 })).await;
+    assert_eq!(
+        (made.status, &made.body["role"]),
+        (StatusCode::CREATED, &json!("viewer")),
+        "{made:?}"
+    );
+    let token = made.body["token"].as_str().unwrap();
+    let session = server.ask(Method::GET, "/api/v1/session", Some(token), None).await;
+    assert_eq!(session.body["name"], "viewer");
+    let body = json!({ "password": "another correct horse" });
+    let path = "/api/v1/users/viewer/password";
+    let changed = server.ask(Method::PATCH, path, Some(&server.admin), Some(&body)).await;
+    assert_eq!(changed.status, StatusCode::NO_CONTENT);
+    let session = server.ask(Method::GET, "/api/v1/session", Some(token), None).await;
+    assert_eq!(session.status, StatusCode::UNAUTHORIZED);
+    let audit = server
+        .ask(Method::GET, "/api/v1/audit", Some(&server.admin), None)
+        .await;
+    assert_eq!(
+        (&audit.body[0]["action"], &audit.body[0]["object"]),
+        (&json!("token_made"), &json!("viewer"))
+    );
+}

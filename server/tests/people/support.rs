@@ -9,9 +9,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
-use manifest::Digest;
+use manifest::{Digest, Header, Manifest, ManifestKind};
 use plumbline::app::App;
 use plumbline::config::Config;
+use plumbline::image::ImageParts;
 use protocol::latest::{Baseline, DriftReport, Outcome, ReportKind, ScanSummary};
 use protocol::{DeploymentId, NodeId};
 use serde_json::{Value, json};
@@ -100,6 +101,11 @@ impl Server {
     pub async fn request(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
+        let is_endless = parts
+            .headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let body = if is_endless { Body::empty() } else { body };
         let bytes = body.collect().await.unwrap().to_bytes();
         let body = if bytes.is_empty() {
             Value::Null
@@ -123,9 +129,50 @@ impl Server {
         self.ask(Method::POST, path, Some(&self.admin), Some(&body)).await
     }
 
-    /// Registers an image of this kind, with nothing in the image store.
+    /// Waits until a background task has done its part: `advance` is run until this holds.
+    pub async fn advance_until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        for _ in 0..50 {
+            plumbline::app::remediation::advance(self.app.clone()).await.unwrap();
+            if holds().await {
+                return;
+            }
+        }
+        panic!("{what} did not come about");
+    }
+
+    /// A heartbeat, so that the node's agent counts as speaking.
+    pub async fn heartbeat(&self, baseline: &Baseline) -> protocol::latest::HeartbeatReply {
+        let heartbeat = protocol::latest::Heartbeat {
+            boot_id: uuid::Uuid::nil(),
+            sequence: 1,
+            baseline: Some(baseline.digest),
+            state: None,
+            agent_version: "0".to_owned(),
+            uptime_secs: 60,
+            rss_max_bytes: 1,
+            unix_ms: 0,
+        };
+        plumbline::app::agents::heartbeat(&self.app, baseline.node_id, &heartbeat)
+            .await
+            .unwrap()
+    }
+
+    /// Registers an image of this kind, with nothing in it.
     pub async fn image(&self, kind: &str, name: &str, version: &str) -> Digest {
-        let digest = Digest::of(format!("{kind} {name} {version}").as_bytes());
+        let manifest_kind = match kind {
+            "os" => ManifestKind::Os,
+            "agent" => ManifestKind::Agent,
+            _ => ManifestKind::Deployer,
+        };
+        let manifest = Manifest::new(Header::new(manifest_kind, name, version), Vec::new()).unwrap();
+        let bytes = manifest.encode().unwrap();
+        let parts = ImageParts {
+            signature: self.app.keys.image.sign(&bytes, name).unwrap(),
+            manifest: bytes.into(),
+            packs: Default::default(),
+            artifacts: Vec::new(),
+        };
+        let digest = self.app.images.put_image(parts).await.unwrap();
         let image = NewImage {
             digest,
             kind: kind.to_owned(),
@@ -201,6 +248,7 @@ pub fn report(baseline: &Baseline, sequence: u64, differences: Vec<drift::Differ
             ..ScanSummary::default()
         },
         not_looked_at: Vec::new(),
+        after_job: None,
         kind: ReportKind::Full { differences },
     }
 }

@@ -10,10 +10,12 @@
 
 mod index;
 mod read;
+mod slices;
 mod write;
 
 pub use index::{Extent, Frame, PackIndex, PackInfo};
 pub use read::{Piece, unpack};
+pub use slices::Slice;
 pub use write::{PackWriter, StoredPack};
 
 /// Uncompressed bytes in a frame.

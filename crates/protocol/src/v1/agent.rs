@@ -7,7 +7,7 @@ use manifest::{Digest, PathClass};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::NodeId;
+use crate::{JobId, NodeId};
 
 /// What one node should be. Later manifests win path by path; all are content-addressed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +81,9 @@ pub struct HeartbeatReply {
     pub full_report: bool,
     /// Look now, whatever the timer says.
     pub scan_now: bool,
+    /// A job waits to be pulled.
+    #[serde(default)]
+    pub job_waiting: bool,
     /// Server clock, milliseconds since 1970.
     pub unix_ms: u64,
 }
@@ -173,6 +176,9 @@ pub struct DriftReport {
     pub scan: ScanSummary,
     /// What could not be (at most the limit).
     pub not_looked_at: Vec<NotLookedAt>,
+    /// The last job that had ended before this scan began: with it the scan is the proof of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_job: Option<JobId>,
     /// The differences.
     #[serde(flatten)]
     pub kind: ReportKind,
@@ -183,7 +189,11 @@ pub struct DriftReport {
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum ReportReply {
     /// Stored.
-    Accepted,
+    Accepted {
+        /// Escaped paths of files in findings whose text the server would show and does not hold yet.
+        #[serde(default)]
+        contents_wanted: Vec<String>,
+    },
     /// The server lacks the base of this delta: send a full report.
     NeedFull {
         /// For the log.

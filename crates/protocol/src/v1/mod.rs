@@ -3,6 +3,7 @@
 mod agent;
 mod deploy;
 mod inventory;
+mod job;
 mod ramdisk;
 
 pub use agent::{
@@ -12,6 +13,7 @@ pub use deploy::{
     Authority, DeploySpec, DiskRule, Layout, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Stage,
 };
 pub use inventory::{Cpu, Disk, Dmi, Inventory, Nic, PciDevice};
+pub use job::{Job, JobOutcome, RepairStep, SecretDigestKey, SignedJob, StepOutcome, StepResult, Verb};
 pub use ramdisk::{Claim, ClaimReply, Clock, Task};
 
 /// Paths on the agents' listener and the boot listener; the server routes and the agent calls by these names.
@@ -38,4 +40,11 @@ pub mod paths {
     pub const HEARTBEAT: &str = "/agent/v1/heartbeat";
     /// POST [`super::DriftReport`]; answers [`super::ReportReply`].
     pub const REPORTS: &str = "/agent/v1/reports";
+    /// GET: [`super::SignedJob`], or 204 when there is none. POST `{JOBS}/{id}/outcome`: [`super::JobOutcome`].
+    pub const JOBS: &str = "/agent/v1/jobs";
+    /// GET `{CONTENTS}/{digest}`: content of a file in the node's own baseline. PUT: content of a text file that
+    /// differs, after [`super::ReportReply::Accepted`] asked for it; at most [`crate::limits::TEXT_FILE_BYTES_MAX`].
+    pub const CONTENTS: &str = "/agent/v1/contents";
+    /// GET: [`super::SecretDigestKey`].
+    pub const SECRET_DIGEST_KEY: &str = "/agent/v1/secret-digest-key";
 }

@@ -3,7 +3,9 @@
 mod deployments;
 mod discovery;
 mod leases;
+mod remediation;
 mod reports;
+mod reviews;
 mod tokens;
 
 use lifecycle::NodeState;

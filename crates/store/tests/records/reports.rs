@@ -10,13 +10,17 @@ use super::{inventoried_node, new_deployment, store};
 
 const MAC: &str = "52:54:00:aa:00:01";
 
-async fn installed_node(store: &Store) -> (NodeId, Digest) {
-    let node = inventoried_node(store, "gpu-001", MAC).await;
+pub async fn installed_node(store: &Store) -> (NodeId, Digest) {
+    installed_node_named(store, "gpu-001", MAC).await
+}
+
+pub async fn installed_node_named(store: &Store, name: &str, mac: &str) -> (NodeId, Digest) {
+    let node = inventoried_node(store, name, mac).await;
     let deployment = store
         .deployment_create(&new_deployment(store, node).await)
         .await
         .unwrap();
-    let token = store.token_issue(node, None, MAC, "10.0.0.2").await.unwrap();
+    let token = store.token_issue(node, None, mac, "10.0.0.2").await.unwrap();
     assert!(store.deployment_start(deployment, token).await.unwrap());
     store
         .deployment_set_overlay(deployment, Digest::of(b"overlay"), "overlay", &[])
@@ -32,7 +36,7 @@ async fn installed_node(store: &Store) -> (NodeId, Digest) {
     (node, store.baseline_find(node).await.unwrap().unwrap().digest)
 }
 
-fn file(key: &str, mode: &str) -> Difference {
+pub fn file(key: &str, mode: &str) -> Difference {
     Difference {
         kind: FindingKind::File,
         key: key.into(),
@@ -52,18 +56,19 @@ fn report(baseline: Digest, sequence: u64, state: Digest, kind: ReportKind) -> D
             ..Default::default()
         },
         not_looked_at: Vec::new(),
+        after_job: None,
         kind,
     }
 }
 
-fn full(baseline: Digest, sequence: u64, differences: &[Difference]) -> DriftReport {
+pub fn full(baseline: Digest, sequence: u64, differences: &[Difference]) -> DriftReport {
     let kind = ReportKind::Full {
         differences: differences.to_vec(),
     };
     report(baseline, sequence, state_digest(differences), kind)
 }
 
-fn medium(_: &Difference) -> Severity {
+pub fn medium(_: &Difference) -> Severity {
     Severity::Medium
 }
 

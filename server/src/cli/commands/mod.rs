@@ -1,18 +1,22 @@
 //! What each command does: ask the server, show the answer.
 
+mod audit;
 mod build;
 mod discovery;
 mod drift;
 mod images;
 mod maintenance;
 mod nodes;
+mod remediation;
 mod session;
 mod users;
 
+pub use audit::audit;
 pub use discovery::{discovery, sightings};
 pub use drift::drift;
 pub use images::image;
 pub use maintenance::{check_config, migrate};
 pub use nodes::node;
+pub use remediation::{remediate, remediation};
 pub use session::{login, logout};
 pub use users::user;

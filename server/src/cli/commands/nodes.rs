@@ -34,8 +34,14 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
                 format!("{} is in the rack plan\n", text::cell(node.reference()))
             })
         }
-        NodeCommand::Approve { node, name, install } => {
-            let body = json!({ "name": name, "image": install.image, "disk": disk(install) });
+        NodeCommand::Approve {
+            node,
+            name,
+            place,
+            install,
+        } => {
+            let body = json!({ "name": name, "image": install.image, "disk": disk(install), "group": place.group,
+                               "rack": place.rack });
             let answer = client
                 .send(Method::POST, &["nodes", node, "approve"], Some(&body))
                 .await?;
@@ -47,6 +53,24 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
                 .send(Method::POST, &["nodes", node, "deployments"], Some(&body))
                 .await?;
             output.show(&answer, render::deployment)
+        }
+        NodeCommand::Set { node, place } => {
+            let body = json!({ "group": place.group, "rack": place.rack });
+            let answer = client.send(Method::PATCH, &["nodes", node], Some(&body)).await?;
+            output.show(&answer, render::node)
+        }
+        NodeCommand::Hold { node, reason } => {
+            let body = json!({ "reason": reason });
+            let answer = client.send(Method::PUT, &["nodes", node, "hold"], Some(&body)).await?;
+            output.show(&answer, |node: &Node, _| {
+                format!("{} is held back from remediation\n", text::cell(node.reference()))
+            })
+        }
+        NodeCommand::Unhold { node } => {
+            let answer = client.send(Method::DELETE, &["nodes", node, "hold"], None).await?;
+            output.show(&answer, |node: &Node, _| {
+                format!("{} may be repaired again\n", text::cell(node.reference()))
+            })
         }
         NodeCommand::Rename { node, name } => {
             let body = json!({ "name": name });

@@ -1,7 +1,7 @@
 //! `plumbline user …`
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::arguments::UserCommand;
 use crate::cli::client::Client;
@@ -21,6 +21,15 @@ pub async fn user(client: &Client, output: Output, command: &UserCommand) -> any
                 return output.json(&answer);
             }
             output.say(&format!("{name} may sign in as {}", role.as_str()))
+        }
+        UserCommand::Token { name, days } => {
+            let body = json!({ "days": days });
+            let answer = client
+                .send(Method::POST, &["users", name, "tokens"], Some(&body))
+                .await?;
+            output.show(&answer, |made: &Value, _| {
+                format!("{}\n", made["token"].as_str().unwrap_or_default())
+            })
         }
         UserCommand::Password { name } => {
             let body = json!({ "password": password_new(name)? });

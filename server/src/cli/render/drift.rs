@@ -5,19 +5,34 @@ use drift::Observation;
 use crate::cli::sizes::size_text;
 use crate::cli::table::table;
 use crate::cli::text::{Context, cell, count};
-use crate::cli::views::{Attributes, Group, NodeDrift, Report, Variant};
+use crate::cli::views::{Attributes, Diff, FindingEvent, Group, NodeDrift, Report, Review, Variant};
 
 /// Nodes named for a variant; the rest is counted.
 const NODES_SHOWN: usize = 20;
 
-/// What differs over all nodes, a line for the same thing on many.
+/// What differs over all nodes, a line for the same thing on many; `all`: also what people allow everywhere.
 #[must_use]
-pub fn groups(groups: &[Group], context: &Context) -> String {
+pub fn groups(groups: &[Group], all: bool, context: &Context) -> String {
+    let shown: Vec<&Group> = groups
+        .iter()
+        .filter(|group| all || group.open + group.acknowledged > 0)
+        .collect();
+    let allowed = groups.len() - shown.len();
+    let mut text = open_groups(&shown, context);
+    if allowed > 0 {
+        text.push_str(&format!("{allowed} more are allowed by people (--all shows them)\n"));
+    }
+    text
+}
+
+fn open_groups(groups: &[&Group], context: &Context) -> String {
     if groups.is_empty() {
         return "no differences were reported (`plumbline node list` shows which nodes could not be looked at)\n"
             .into();
     }
-    let heading = ["SEVERITY", "KIND", "WHAT", "NODES", "VARIANTS", "SINCE", "GROUP"];
+    let heading = [
+        "SEVERITY", "KIND", "WHAT", "NODES", "VARIANTS", "SINCE", "GROUP", "STANDING",
+    ];
     let rows = groups.iter().map(|group| {
         [
             group.severity.clone(),
@@ -27,9 +42,31 @@ pub fn groups(groups: &[Group], context: &Context) -> String {
             group.variants.to_string(),
             context.age(group.first_at),
             group.group.chars().take(12).collect(),
+            standing(group),
         ]
     });
     table(context, heading, rows)
+}
+
+fn standing(group: &Group) -> String {
+    let parts = [
+        (group.open, "open"),
+        (group.acknowledged, "acknowledged"),
+        (group.waived, "waived"),
+        (group.accepted, "accepted"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(nodes, _)| *nodes > 0)
+        .map(|(nodes, word)| {
+            if nodes == group.nodes {
+                word.to_owned()
+            } else {
+                format!("{nodes} {word}")
+            }
+        })
+        .collect();
+    parts.join(", ")
 }
 
 /// The ways in which a group's thing differs.
@@ -76,10 +113,11 @@ pub fn node_drift(node: &NodeDrift, context: &Context) -> String {
     }
     for finding in &node.findings {
         let head = format!(
-            "{} {} {}  (since {})",
+            "{} {} {}  ({}, since {})",
             finding.severity,
             finding.kind,
             finding.key,
+            finding.standing,
             context.age(finding.opened_at)
         );
         text.push_str(&format!("\n{}\n", cell(&head)));
@@ -156,4 +194,66 @@ fn attributes(attributes: Option<&Attributes>) -> String {
     };
     let each = attributes.iter().map(|(name, value)| cell(&format!("{name}={value}")));
     each.collect::<Vec<_>>().join(" ")
+}
+
+/// What changed in a text file.
+#[must_use]
+pub fn diff(diff: &Diff, _: &Context) -> String {
+    match (&diff.unified, &diff.reason) {
+        (Some(unified), _) => unified.clone(),
+        (None, reason) => format!(
+            "no text to show: {}\n",
+            reason.as_deref().unwrap_or("the server does not say why")
+        ),
+    }
+}
+
+/// What became of findings.
+#[must_use]
+pub fn finding_events(events: &[FindingEvent], context: &Context) -> String {
+    if events.is_empty() {
+        return "nothing was ever found\n".into();
+    }
+    let heading = ["WHEN", "NODE", "EVENT", "KIND", "WHAT", "BY"];
+    let rows = events.iter().map(|event| {
+        [
+            context.local(event.at),
+            event.node.clone(),
+            event.event.clone(),
+            event.kind.clone(),
+            event.key.clone(),
+            event.cause.clone(),
+        ]
+    });
+    table(context, heading, rows)
+}
+
+/// What people have decided.
+#[must_use]
+pub fn reviews(reviews: &[Review], context: &Context) -> String {
+    if reviews.is_empty() {
+        return "nothing was decided\n".into();
+    }
+    let heading = [
+        "DECISION", "WHAT", "SCOPE", "FINDINGS", "BY", "SINCE", "UNTIL", "ID", "REASON",
+    ];
+    let rows = reviews.iter().map(|review| {
+        let until = match (review.in_force, review.expires_at) {
+            (false, _) => "over".to_owned(),
+            (true, Some(at)) => context.local(at),
+            (true, None) => "-".to_owned(),
+        };
+        [
+            review.kind.clone(),
+            format!("{} {}", review.finding_kind, review.finding_key),
+            format!("{} {}", review.scope, review.scope_value).trim_end().to_owned(),
+            review.findings.to_string(),
+            review.made_by.clone(),
+            context.age(review.made_at),
+            until,
+            review.id.clone(),
+            review.reason.clone(),
+        ]
+    });
+    table(context, heading, rows)
 }

@@ -4,8 +4,10 @@ mod discovery;
 mod drift;
 mod images;
 mod nodes;
+mod remediation;
 
 pub use discovery::{sightings, windows};
-pub use drift::{groups, node_drift, variants};
+pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};
 pub use images::{image, image_check, images};
 pub use nodes::{deployment, deployments, event_line, events, node, nodes};
+pub use remediation::{audit, left, plan, releases, run, runs};

@@ -43,10 +43,16 @@ pub fn node(node: &Node, context: &Context) -> String {
             node.scanned_at
                 .map_or_else(|| "never".to_owned(), |at| context.age_and_local(at)),
         ),
+        ("group", node.group.clone()),
+        ("rack", node.rack.clone().unwrap_or_else(|| "-".to_owned())),
         ("MACs", node.macs.join(", ")),
         ("address", node.address.clone().unwrap_or_else(|| "-".to_owned())),
         ("machine id", node.machine_id.clone()),
     ];
+    if let Some(hold) = &node.hold {
+        let since = context.age(hold.since);
+        rows.push(("held", format!("{} ({}, {since})", hold.reason, hold.by)));
+    }
     rows.extend(node.ssh_host_keys.iter().map(|key| ("SSH host key", key.clone())));
     match &node.agent {
         None => rows.push(("agent", "never heard".to_owned())),

@@ -12,16 +12,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use manifest::Digest;
-use protocol::DeploymentId;
 use protocol::latest::{
-    Baseline, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, Inventory, Outcome, Progress, RenderReply,
-    RenderRequest, ReportReply, Task, paths,
+    Baseline, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, Inventory, JobOutcome, Outcome, Progress,
+    RenderReply, RenderRequest, ReportReply, SecretDigestKey, Task, paths,
 };
 use protocol::limits;
+use protocol::{DeploymentId, JobId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::app::{App, AppError, agents, enrol};
+use crate::app::contents::{self, NodeContent};
+use crate::app::{App, AppError, agents, enrol, remediation};
 use crate::http::error::ErrorBody;
 
 pub use identity::{Agent, Peer};
@@ -42,6 +43,13 @@ pub fn router(app: App) -> Router {
         .route(&format!("{manifests}/{{digest}}"), get(manifest_bytes))
         .route(&format!("{manifests}/{{digest}}/signature"), get(manifest_signature))
         .route(paths::HEARTBEAT, post(heartbeat))
+        .route(paths::JOBS, get(job))
+        .route(&format!("{}/{{id}}/outcome", paths::JOBS), post(job_outcome))
+        .route(
+            &format!("{}/{{digest}}", paths::CONTENTS),
+            get(content).put(content_keep),
+        )
+        .route(paths::SECRET_DIGEST_KEY, get(secret_digest_key))
         .layer(DefaultBodyLimit::max(limits::BODY_BYTES_MAX))
         .route(
             paths::REPORTS,
@@ -172,4 +180,46 @@ async fn report(
     Body(body): Body<DriftReport>,
 ) -> Result<Json<ReportReply>, AppError> {
     agents::report(&app, agent.node, &body).await.map(Json)
+}
+
+async fn job(State(app): State<App>, agent: Agent) -> Result<Response, AppError> {
+    Ok(match remediation::pull(&app, agent.node).await? {
+        Some(signed) => Json(signed).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
+}
+
+async fn job_outcome(
+    State(app): State<App>,
+    agent: Agent,
+    Path(id): Path<JobId>,
+    Body(body): Body<JobOutcome>,
+) -> Result<StatusCode, AppError> {
+    remediation::outcome(&app, agent.node, id, &body)
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn content(State(app): State<App>, agent: Agent, Path(digest): Path<Digest>) -> Result<Response, AppError> {
+    Ok(match contents::of_baseline(&app, agent.node, digest).await? {
+        NodeContent::Rendered(content) => content.into_response(),
+        NodeContent::Stored(pieces) => axum::body::Body::from_stream(pieces).into_response(),
+    })
+}
+
+async fn content_keep(
+    State(app): State<App>,
+    _agent: Agent,
+    Path(digest): Path<Digest>,
+    body: axum::body::Bytes,
+) -> Result<StatusCode, AppError> {
+    contents::keep(&app, digest, &body)
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn secret_digest_key(State(app): State<App>, _agent: Agent) -> Json<SecretDigestKey> {
+    Json(SecretDigestKey {
+        key: app.secret_digest_key.to_string(),
+    })
 }

@@ -15,6 +15,8 @@ mod health;
 mod identity;
 mod images;
 mod nodes;
+mod overview;
+mod remediation;
 mod session;
 mod users;
 
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, OriginalUri};
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -32,12 +34,15 @@ use utoipa_axum::routes;
 
 use crate::app::auth::SignInGuard;
 use crate::app::{App, AppError};
+use crate::http::web;
 use extract::Rejected;
 
 /// Largest body of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Requests for events that wait at the same time; the next one is answered at once.
 const WAITERS_MAX: usize = 256;
+/// Pages that hear of changes at the same time.
+const STREAMS_MAX: usize = 512;
 /// Images that are checked at the same time: each reads gigabytes.
 const VERIFIES_MAX: usize = 1;
 
@@ -53,6 +58,7 @@ struct Limits {
     sign_ins: SignInGuard,
     waiters: Semaphore,
     verifies: Semaphore,
+    streams: Arc<Semaphore>,
 }
 
 impl FromRef<People> for App {
@@ -73,6 +79,7 @@ pub fn router(app: App) -> Router {
         sign_ins: SignInGuard::default(),
         waiters: Semaphore::new(WAITERS_MAX),
         verifies: Semaphore::new(VERIFIES_MAX),
+        streams: Arc::new(Semaphore::new(STREAMS_MAX)),
     };
     let people = People {
         app,
@@ -81,7 +88,7 @@ pub fn router(app: App) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .method_not_allowed_fallback(method_not_allowed)
-        .fallback(not_found)
+        .fallback(web_or_not_found)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(people)
 }
@@ -100,11 +107,14 @@ fn routes() -> OpenApiRouter<People> {
         ))
         .routes(routes!(users::user_create))
         .routes(routes!(users::user_set_password))
+        .routes(routes!(users::user_token_create))
         .routes(routes!(nodes::node_list, nodes::node_create))
-        .routes(routes!(nodes::node_get, nodes::node_rename, nodes::node_delete))
+        .routes(routes!(nodes::node_get, nodes::node_change, nodes::node_delete))
         .routes(routes!(nodes::node_approve))
         .routes(routes!(nodes::node_release))
+        .routes(routes!(nodes::node_hold, nodes::node_let_go))
         .routes(routes!(nodes::node_drift))
+        .routes(routes!(drift::node_drift_history))
         .routes(routes!(events::node_events))
         .routes(routes!(deployments::node_deployments, deployments::node_deploy))
         .routes(routes!(deployments::deployment_get))
@@ -119,6 +129,19 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(images::image_verify))
         .routes(routes!(drift::drift_groups))
         .routes(routes!(drift::drift_variants))
+        .routes(routes!(drift::drift_diff))
+        .routes(routes!(drift::drift_history))
+        .routes(routes!(drift::review_create))
+        .routes(routes!(drift::review_list))
+        .routes(routes!(drift::review_end))
+        .routes(routes!(remediation::remediation_plan))
+        .routes(routes!(remediation::remediation_list, remediation::remediation_begin))
+        .routes(routes!(remediation::remediation_get))
+        .routes(routes!(remediation::remediation_stop))
+        .routes(routes!(remediation::release_list, remediation::release_create))
+        .routes(routes!(overview::overview_get))
+        .routes(routes!(overview::audit_list))
+        .routes(routes!(overview::stream_get))
         .routes(routes!(health::openapi_json))
         .fallback(not_found);
     OpenApiRouter::with_openapi(description())
@@ -153,6 +176,14 @@ async fn not_found(OriginalUri(uri): OriginalUri) -> AppError {
     AppError::NotFound {
         what: "route".to_owned(),
         key: uri.path().chars().take(200).collect(),
+    }
+}
+
+/// What is no route of the API is the dashboard's, when a browser asks.
+async fn web_or_not_found(method: Method, uri: OriginalUri, headers: HeaderMap) -> Response {
+    match web::answer(&web::EmbeddedFiles, &method, uri.path(), &headers) {
+        Some(response) => response,
+        None => not_found(uri).await.into_response(),
     }
 }
 

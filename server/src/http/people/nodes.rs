@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use protocol::latest::DiskRule;
 use serde::Deserialize;
-use store::DeploymentRecord;
+use store::{DeploymentRecord, NodeChange};
 
 use super::extract::{Body, Named};
 use super::identity::{Admin, Viewer};
@@ -24,12 +24,24 @@ pub(super) struct NewNode {
     mac: String,
 }
 
-/// A new name.
+/// What changes of a node; what is left out stays.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NewName {
+pub(super) struct NodeChanges {
     /// Name, also the hostname: an RFC 1123 label in lower case.
-    name: String,
+    name: Option<String>,
+    /// Node group.
+    group: Option<String>,
+    /// Rack; empty: none.
+    rack: Option<String>,
+}
+
+/// Why a node is held back.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewHold {
+    /// For whoever wonders.
+    reason: String,
 }
 
 /// What a node becomes.
@@ -43,6 +55,10 @@ pub(super) struct Approval {
     /// Which disk; needed when the node has several.
     #[serde(default)]
     disk: DiskRule,
+    /// Node group; left out: it stays in the one it is in, at first `default`.
+    group: Option<String>,
+    /// Rack.
+    rack: Option<String>,
 }
 
 /// Lists all nodes, by name.
@@ -77,18 +93,54 @@ pub(super) async fn node_get(
     Ok(Json(nodes::node_get(&app, node).await?))
 }
 
-/// Renames a node. The hostname on its disk changes with the next installation.
-#[utoipa::path(patch, path = "/nodes/{node}", tag = "nodes", request_body = NewName,
+/// Renames a node or says where it belongs. The hostname on its disk changes with the next installation.
+#[utoipa::path(patch, path = "/nodes/{node}", tag = "nodes", request_body = NodeChanges,
     params(("node" = String, Path, description = "Id, name or MAC.")),
     responses((status = 200, body = NodeView), (status = "4XX", body = ErrorBody)))]
-pub(super) async fn node_rename(
+pub(super) async fn node_change(
     Admin(user): Admin,
     State(app): State<App>,
     Named(node): Named<String>,
-    Body(new): Body<NewName>,
+    Body(changes): Body<NodeChanges>,
 ) -> Result<Json<NodeView>, AppError> {
     let node = nodes::node_find(&app, &node).await?;
-    Ok(Json(nodes::node_rename(&app, node, &new.name, &user.name).await?))
+    let NodeChanges { name, group, rack } = changes;
+    if group.is_some() || rack.is_some() {
+        nodes::node_place(&app, node, NodeChange { group, rack }, &user.name).await?;
+    }
+    Ok(Json(match name {
+        Some(name) => nodes::node_rename(&app, node, &name, &user.name).await?,
+        None => nodes::node_get(&app, node).await?,
+    }))
+}
+
+/// Holds a node back from remediation.
+#[utoipa::path(put, path = "/nodes/{node}/hold", tag = "nodes", request_body = NewHold,
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = NodeView), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_hold(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(node): Named<String>,
+    Body(hold): Body<NewHold>,
+) -> Result<Json<NodeView>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(
+        nodes::node_hold(&app, node, Some(&hold.reason), &user.name).await?,
+    ))
+}
+
+/// Lets a node that was held be repaired again.
+#[utoipa::path(delete, path = "/nodes/{node}/hold", tag = "nodes",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = NodeView), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_let_go(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<Json<NodeView>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(nodes::node_hold(&app, node, None, &user.name).await?))
 }
 
 /// Forgets a node and everything recorded of it. What is on its disk stays.
@@ -116,7 +168,16 @@ pub(super) async fn node_approve(
     Body(approval): Body<Approval>,
 ) -> Result<(StatusCode, Json<DeploymentRecord>), AppError> {
     let node = nodes::node_find(&app, &node).await?;
-    let Approval { name, image, disk } = approval;
+    let Approval {
+        name,
+        image,
+        disk,
+        group,
+        rack,
+    } = approval;
+    if group.is_some() || rack.is_some() {
+        nodes::node_place(&app, node, NodeChange { group, rack }, &user.name).await?;
+    }
     let deployment = nodes::node_approve(&app, node, &name, &image, disk, &user.name).await?;
     Ok((StatusCode::CREATED, Json(app.store.deployment_get(deployment).await?)))
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::Limits;
 use super::extract::{Body, Named};
 use super::identity::Admin;
-use crate::app::auth::{self, Role, User};
+use crate::app::auth::{self, Role, SignedIn, User};
 use crate::app::{App, AppError};
 use crate::http::error::ErrorBody;
 
@@ -38,13 +38,16 @@ pub(super) struct NewPassword {
 #[utoipa::path(post, path = "/users", tag = "users", request_body = NewUser,
     responses((status = 201, body = User), (status = "4XX", body = ErrorBody)))]
 pub(super) async fn user_create(
-    _admin: Admin,
+    Admin(admin): Admin,
     State(app): State<App>,
     State(limits): State<Arc<Limits>>,
     Body(new): Body<NewUser>,
 ) -> Result<(StatusCode, Json<User>), AppError> {
     auth::user_add(&app.store, &limits.sign_ins, &new.name, &new.password, new.role).await?;
     let NewUser { name, role, .. } = new;
+    app.store
+        .audit_add(&admin.name, "user_added", &name, role.as_str())
+        .await?;
     Ok((StatusCode::CREATED, Json(User { name, role })))
 }
 
@@ -61,4 +64,26 @@ pub(super) async fn user_set_password(
 ) -> Result<StatusCode, AppError> {
     auth::user_set_password(&app.store, &limits.sign_ins, &name, &new.password).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A new token.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewToken {
+    /// For how many days, at most 366.
+    days: i64,
+}
+
+/// Makes a token for a program that acts as this user. It is told once, and ends with the user's password.
+#[utoipa::path(post, path = "/users/{name}/tokens", tag = "users", request_body = NewToken,
+    params(("name" = String, Path, description = "Sign-in name.")),
+    responses((status = 201, body = SignedIn), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn user_token_create(
+    Admin(user): Admin,
+    State(app): State<App>,
+    Named(name): Named<String>,
+    Body(new): Body<NewToken>,
+) -> Result<(StatusCode, Json<SignedIn>), AppError> {
+    let made = auth::token_create(&app.store, &name, new.days, &user).await?;
+    Ok((StatusCode::CREATED, Json(made)))
 }

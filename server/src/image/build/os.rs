@@ -13,10 +13,13 @@ use super::{Build, BuildError, BuiltImage, clean, debian, facts, files, identity
 /// Where the recipe's sysctls are written.
 const SYSCTL_FILE: &str = "/etc/sysctl.d/60-plumbline.conf";
 /// Boot loaders: name in the loaders folder, path in the image. Firmware finds shim by the fallback name; shim looks
-/// for `grubx64.efi` beside itself; that GRUB reads `/EFI/debian/grub.cfg`, which is rendered for each node.
-const LOADERS: [(&str, &str); 2] = [
+/// for `grubx64.efi` beside itself; that GRUB reads `/EFI/debian/grub.cfg`, which is rendered for each node. GRUB for
+/// BIOS reads the same file; its two parts are copied from here to places outside the filesystems by the deployer.
+const LOADERS: [(&str, &str); 4] = [
     ("shimx64.efi", "/boot/efi/EFI/BOOT/BOOTX64.EFI"),
     ("grubx64.efi.signed", "/boot/efi/EFI/BOOT/grubx64.efi"),
+    ("grub-pc-boot.img", "/boot/grub/i386-pc/boot.img"),
+    ("grub-pc-core.img", super::super::BIOS_CORE_PATH),
 ];
 
 pub(super) fn build(

@@ -53,6 +53,10 @@ async fn the_recipes_of_the_repository_build_and_verify() {
     for path in [&kernel.image, &kernel.initramfs] {
         assert!(manifest.get(path).is_some(), "{path} is in the image");
     }
+    for part in ["/boot/grub/i386-pc/boot.img", "/boot/grub/i386-pc/core.img"] {
+        let entry = manifest.get(&part.parse().unwrap()).expect(part);
+        assert_eq!(entry.class, manifest::PathClass::Pinned, "{part}");
+    }
     let left = std::fs::read_dir(data.path().join("build")).unwrap().count();
     assert_eq!(left, 1, "only the lock file is left");
 }
