@@ -18,5 +18,6 @@ pub mod netns;
 pub mod process;
 pub mod qemu;
 pub mod scenario;
+pub mod simulated;
 pub mod ssh;
 pub mod wait;

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use lab::environment::LabEnvironment;
 use lab::qemu::Firmware;
 use lab::scenario::{DemoOptions, E2eOptions, run_demo, run_e2e};
+use lab::simulated::{FleetOptions, run_fleet};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -41,6 +42,8 @@ enum Action {
         #[arg(long)]
         once: bool,
     },
+    /// Run a simulated fleet until interrupted: real agents on folders
+    Simulate(FleetOptions),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +77,7 @@ fn play(action: Action) -> anyhow::Result<Value> {
             firmware,
             scenario,
         }),
+        Action::Simulate(options) => run_fleet(&options).map(|()| json!({})),
         Action::Demo { environment, once } => run_demo(&DemoOptions { environment, once }),
     }
 }

@@ -57,12 +57,7 @@ impl Machine {
             pid: folder.join("pid"),
             qmp_socket: qmp_socket_path(&folder),
         };
-        if let Some(template) = firmware_variables_template(spec.firmware)
-            && !files.firmware_variables.exists()
-        {
-            fs::copy(template, &files.firmware_variables)
-                .with_context(|| format!("cannot copy {template}; is Debian's package ovmf installed?"))?;
-        }
+        prepare_variables(spec.firmware, &files)?;
         for disk in &spec.disks {
             make_sparse(&disk.path, disk.size_bytes)?;
         }
@@ -83,6 +78,19 @@ impl Machine {
     /// The file that everything on the serial console is appended to, over all boots.
     pub fn serial_log(&self) -> &Path {
         &self.files.serial_log
+    }
+
+    /// Changes the firmware setting of a machine that is off; its disks stay as they are.
+    ///
+    /// # Errors
+    /// When it is on, or the new firmware's variables cannot be made.
+    pub fn set_firmware(&mut self, firmware: Firmware) -> Result<()> {
+        if self.is_running()? {
+            bail!("{} is on: its firmware cannot be changed", self.spec.name);
+        }
+        prepare_variables(firmware, &self.files)?;
+        self.spec.firmware = firmware;
+        Ok(())
     }
 
     /// Switches the machine on and returns once QEMU answers on its control socket.
@@ -241,6 +249,17 @@ impl Drop for Machine {
             tracing::warn!(machine.name = self.spec.name, error = %format!("{error:#}"), "may still run");
         }
     }
+}
+
+/// The machine's own copy of the firmware's variables, unless there is one.
+fn prepare_variables(firmware: Firmware, files: &Files) -> Result<()> {
+    if let Some(template) = firmware_variables_template(firmware)
+        && !files.firmware_variables.exists()
+    {
+        fs::copy(template, &files.firmware_variables)
+            .with_context(|| format!("cannot copy {template}; is Debian's package ovmf installed?"))?;
+    }
+    Ok(())
 }
 
 fn make_sparse(path: &Path, size_bytes: u64) -> Result<()> {

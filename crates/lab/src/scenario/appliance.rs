@@ -6,6 +6,7 @@ use crate::netns::{BRIDGE, NetworkNamespace};
 use crate::process::Supervised;
 use crate::wait::wait_until;
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 /// People's listener inside the namespace.
 pub const PEOPLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const CONFIGURATION: &str = "plumbline.toml";
 const START_LIMIT: Duration = Duration::from_secs(90);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const CLI_LIMIT: Duration = Duration::from_secs(60);
@@ -35,12 +37,8 @@ impl Appliance {
     /// # Errors
     /// When it does not come up; the message carries the end of its log.
     pub fn start(environment: &LabEnvironment, namespace: NetworkNamespace, folder: &Path) -> Result<Self> {
-        let config = folder.join("plumbline.toml");
-        fs::write(&config, configuration(environment, folder)?)?;
-        let mut command = namespace.command(&environment.server);
-        command.arg("serve").arg("--config").arg(&config);
-        command.env("RUST_LOG", "info");
-        let mut server = Supervised::spawn("the appliance", command, &folder.join("server.log"))?;
+        fs::write(folder.join(CONFIGURATION), configuration(environment, folder)?)?;
+        let mut server = spawn(&namespace, &environment.server, folder)?;
         let line = server.wait_line("password:", START_LIMIT)?;
         let password = line.split_whitespace().last().context("the first password")?.to_owned();
         let mut appliance = Self {
@@ -50,18 +48,54 @@ impl Appliance {
             folder: folder.to_owned(),
             password,
         };
-        wait_until(START_LIMIT, "the appliance to be ready", || {
-            ensure!(
-                appliance.server.is_running()?,
-                "the appliance ended: {}",
-                appliance.server.log_text()
-            );
-            Ok(appliance.get("/readyz").ok().filter(|(status, _)| *status == 200))
-        })?;
+        appliance.wait_ready()?;
         let server = format!("http://{PEOPLE}");
         let captured = appliance.run(&["login", "--server", &server, "--user", "admin"])?;
         ensure!(captured.status.success(), "signing in failed: {}", captured.stderr);
         Ok(appliance)
+    }
+
+    /// Waits until it answers and its database does.
+    ///
+    /// # Errors
+    /// When it ends, or does not come up in time.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        wait_until(START_LIMIT, "the appliance to be ready", || {
+            ensure!(
+                self.server.is_running()?,
+                "the appliance ended: {}",
+                self.server.log_text()
+            );
+            Ok(self.get("/readyz").ok().filter(|(status, _)| *status == 200))
+        })?;
+        Ok(())
+    }
+
+    /// Kills the server (SIGKILL), with whatever it is doing, and starts it again.
+    ///
+    /// # Errors
+    /// When it does not come up again.
+    pub fn kill_and_restart(&mut self) -> Result<()> {
+        self.server.kill()?;
+        self.server = spawn(&self.namespace, &self.binary, &self.folder)?;
+        self.wait_ready()
+    }
+
+    /// Kills the private PostgreSQL's first process (SIGKILL) and waits until the server has started it again.
+    ///
+    /// # Errors
+    /// When it does not come up again.
+    pub fn kill_postgres(&mut self) -> Result<()> {
+        let postmaster = self.postmaster()?;
+        let pid = i32::try_from(postmaster)
+            .ok()
+            .and_then(Pid::from_raw)
+            .context("postmaster.pid")?;
+        kill_process(pid, Signal::KILL).context("killing PostgreSQL")?;
+        wait_until(START_LIMIT, "PostgreSQL to be started again", || {
+            Ok(self.postmaster().ok().filter(|now| *now != postmaster))
+        })?;
+        self.wait_ready()
     }
 
     /// The namespace it runs in.
@@ -101,7 +135,27 @@ impl Appliance {
         Ok(captured.stdout)
     }
 
+    /// Runs one of the appliance's own commands that says something by its exit code; returns that and what it prints.
+    ///
+    /// # Errors
+    /// When it does not end in time, or by a signal.
+    pub fn cli_code(&self, arguments: &[&str], limit: Duration) -> Result<(i32, String)> {
+        let captured = self.run_within(arguments, limit)?;
+        let code = captured.status.code().context("the command was ended by a signal")?;
+        ensure!(
+            code != 1,
+            "`plumbline {}` failed: {}",
+            arguments.join(" "),
+            captured.stderr.trim()
+        );
+        Ok((code, captured.stdout))
+    }
+
     fn run(&self, arguments: &[&str]) -> Result<Captured> {
+        self.run_within(arguments, CLI_LIMIT)
+    }
+
+    fn run_within(&self, arguments: &[&str], limit: Duration) -> Result<Captured> {
         let mut command = self.namespace.command(&self.binary);
         command.args(arguments);
         command
@@ -111,7 +165,7 @@ impl Appliance {
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("PLUMBLINE_TOKEN")
             .env_remove("PLUMBLINE_SERVER");
-        run_captured(&mut command, CLI_LIMIT)
+        run_captured(&mut command, limit)
     }
 
     /// A plain GET on people's listener: status and body.
@@ -167,15 +221,7 @@ impl Appliance {
     /// # Errors
     /// When /proc cannot be read.
     pub fn postgres_rss_mb(&self) -> Result<u64> {
-        let pid_file = self.data_dir().join("postgres/data/postmaster.pid");
-        let pid = fs::read_to_string(&pid_file).with_context(|| format!("reading {}", pid_file.display()))?;
-        let postmaster: u32 = pid
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .parse()
-            .context("postmaster.pid")?;
+        let postmaster = self.postmaster()?;
         let mut total_kib = 0;
         for entry in fs::read_dir("/proc")? {
             let path = entry?.path();
@@ -192,14 +238,28 @@ impl Appliance {
         Ok(total_kib / 1000)
     }
 
+    /// Process id of the private PostgreSQL's first process.
+    fn postmaster(&self) -> Result<u32> {
+        let path = self.data_dir().join("postgres/data/postmaster.pid");
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        text.lines()
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .parse()
+            .context("postmaster.pid")
+    }
+
     /// What to do with a demonstration that stays up.
     pub fn look_around(&self, address: SocketAddr) -> String {
         format!(
-            "\nThe appliance stays up until Ctrl-C.\n\
-             \x20 API     http://{address}/api/v1/openapi.json\n\
-             \x20 login   {0} login --server http://{address} --user admin     (password: {1})\n\
-             \x20 then    {0} node list · {0} node events node1 --follow · {0} drift show node1\n\
-             \x20 logs    {2}\n",
+            "\n\
+             \x20 dashboard     http://{address}      user admin, password {1}\n\
+             \x20 command line  {0} login --server http://{address}\n\
+             \x20               {0} node list · {0} drift list · {0} remediate\n\
+             \x20 API           http://{address}/api/v1/openapi.json\n\
+             \x20 logs          {2}\n\
+             \nIt stays up until Ctrl-C.\n",
             self.binary.display(),
             self.password,
             self.folder.display()
@@ -215,6 +275,12 @@ impl Appliance {
         ensure!(status.success(), "the appliance ended with {status}");
         Ok(())
     }
+}
+
+fn spawn(namespace: &NetworkNamespace, binary: &Path, folder: &Path) -> Result<Supervised> {
+    let mut command = namespace.command(binary);
+    command.arg("serve").arg("--config").arg(folder.join(CONFIGURATION));
+    Supervised::spawn("the appliance", command, &folder.join("server.log"))
 }
 
 fn status_kib(text: &str, field: &str) -> Option<u64> {

@@ -1,18 +1,16 @@
 //! From power-on to a verified node: the install loop on real firmware, and what stops it.
 
 use super::appliance::Appliance;
-use super::images;
-use crate::command::run_checked;
+use super::{images, run_folder, tamper};
 use crate::environment::LabEnvironment;
 use crate::netns::NetworkNamespace;
-use crate::qemu::{DiskBus, Machine, MachineSpec};
+use crate::qemu::{DiskBus, Firmware, Machine, MachineSpec};
 use crate::ssh::SshTarget;
 use crate::wait::wait_until;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Name of the node that is installed.
@@ -24,6 +22,7 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(600);
 const DEPLOY_LIMIT: Duration = Duration::from_secs(1200);
 const SCAN_LIMIT: Duration = Duration::from_secs(900);
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(300);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(180);
 
 /// A rack with an appliance and one empty machine.
 pub struct Run {
@@ -39,21 +38,23 @@ pub struct Run {
 }
 
 /// The `install` scenario.
-pub(super) fn end_to_end(environment: &LabEnvironment) -> Result<Value> {
-    let mut run = Run::start(environment, "e2e")?;
+pub(super) fn end_to_end(environment: &LabEnvironment, firmware: Firmware) -> Result<Value> {
+    let mut run = Run::start(environment, "e2e", firmware)?;
     run.neighbour_is_left_alone()?;
     run.power_on_and_discover()?;
     let requests_before = run.image_requests()?;
     run.approve_and_deploy()?;
     let requests = run.image_requests()? - requests_before;
     let after_deploy = run.definite_drift()?;
-    run.reboot_and_scan()?;
+    let ssh = run.ssh_target()?;
+    let tampered = tamper::tamper_and_repair(&mut run, &ssh)?;
+    run.reboot_and_scan(&ssh)?;
     let after_reboot = run.definite_drift()?;
     let node = run.node()?.context("the node's record")?;
     let scan = &after_deploy["report"]["scan"];
     let rounded = |secs: f64| (secs * 10.0).round() / 10.0;
-    let outcome = json!({
-        "firmware": "uefi",
+    let mut outcome = json!({
+        "firmware": firmware,
         "power_on_to_discovered_s": rounded(run.discovered_secs),
         "deploy_s": rounded(run.deploy_secs),
         "power_on_to_first_scan_s": rounded(run.first_scan_secs),
@@ -67,6 +68,7 @@ pub(super) fn end_to_end(environment: &LabEnvironment) -> Result<Value> {
         "postgres_rss_mb": run.appliance.postgres_rss_mb()?,
         "agent_rss_mb": node["agent"]["rss_max_bytes"].as_u64().unwrap_or(0) / 1_000_000,
     });
+    tamper::add_to(&mut outcome, &tampered);
     for drift in [&after_deploy, &after_reboot] {
         ensure!(
             drift["verdict"] == "clean",
@@ -81,8 +83,8 @@ pub(super) fn end_to_end(environment: &LabEnvironment) -> Result<Value> {
 }
 
 /// The `damaged-pack` scenario.
-pub(super) fn damaged_pack(environment: &LabEnvironment) -> Result<Value> {
-    let mut run = Run::start(environment, "damage")?;
+pub(super) fn damaged_pack(environment: &LabEnvironment, firmware: Firmware) -> Result<Value> {
+    let mut run = Run::start(environment, "damage", firmware)?;
     let pack = damage_largest_pack(&run.appliance.data_dir())?;
     run.power_on_and_discover()?;
     let reason = run.approve_and_fail()?;
@@ -99,26 +101,43 @@ pub(super) fn damaged_pack(environment: &LabEnvironment) -> Result<Value> {
     Ok(json!({ "scenario": "damaged-pack", "ok": true, "state": "failed", "reason": reason }))
 }
 
+/// The `other-firmware` scenario.
+pub(super) fn other_firmware(environment: &LabEnvironment, installed_by: Firmware) -> Result<Value> {
+    let other = match installed_by {
+        Firmware::Bios => Firmware::Uefi,
+        Firmware::Uefi | Firmware::UefiSecureBoot => Firmware::Bios,
+    };
+    let mut run = Run::start(environment, "switch", installed_by)?;
+    run.power_on_and_discover()?;
+    run.approve_and_deploy()?;
+    for firmware in [other, installed_by] {
+        run.start_by(firmware)?;
+        let drift = run.definite_drift()?;
+        ensure!(
+            drift["verdict"] == "clean",
+            "started by {firmware:?}, expected no drift, found {} ({}): {}",
+            drift["verdict"],
+            drift["reason"],
+            drift["findings"]
+        );
+    }
+    run.stop()?;
+    Ok(json!({ "scenario": "other-firmware", "ok": true, "installed_by": installed_by, "started_by": other }))
+}
+
 impl Run {
     /// Puts up the rack: images, appliance, an empty machine that is off.
-    pub(super) fn start(environment: &LabEnvironment, purpose: &str) -> Result<Self> {
-        let folder = environment
-            .work_folder()
-            .join(format!("run-{purpose}-{}", std::process::id()));
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
-        fs::create_dir_all(&folder)?;
+    pub(super) fn start(environment: &LabEnvironment, purpose: &str, firmware: Firmware) -> Result<Self> {
+        let folder = run_folder(environment, purpose)?;
         images::provide(environment, &folder.join("data"))?;
-        let mut keygen = Command::new("ssh-keygen");
-        keygen
-            .args(["-q", "-t", "ed25519", "-N", "", "-C", "operator", "-f"])
-            .arg(folder.join("operator"));
-        run_checked(&mut keygen, Duration::from_secs(20))?;
         let namespace = NetworkNamespace::create_unique(purpose)?;
         let machine_folder = folder.join(NODE_NAME);
         fs::create_dir_all(&machine_folder)?;
-        let spec = MachineSpec::numbered(1).with_disk(&machine_folder, DISK_BYTES, DiskBus::Virtio);
+        let spec = MachineSpec {
+            firmware,
+            ..MachineSpec::numbered(1)
+        };
+        let spec = spec.with_disk(&machine_folder, DISK_BYTES, DiskBus::Virtio);
         let machine = Machine::prepare(spec, &namespace, &machine_folder)?;
         let appliance = Appliance::start(environment, namespace, &folder)?;
         step(&format!("the appliance is up; logs in {}", folder.display()));
@@ -146,7 +165,10 @@ impl Run {
         step("a machine nobody listed starts from the network; discovery is not armed");
         let folder = self.folder.join("neighbour");
         fs::create_dir_all(&folder)?;
-        let spec = MachineSpec::numbered(2);
+        let spec = MachineSpec {
+            firmware: self.machine.spec().firmware,
+            ..MachineSpec::numbered(2)
+        };
         let mac = spec.mac.clone();
         let mut neighbour = Machine::prepare(spec, self.appliance.namespace(), &folder)?;
         neighbour.power_on()?;
@@ -158,7 +180,7 @@ impl Run {
             Ok(found.filter(|one| one["count"].as_u64().unwrap_or(0) >= 2))
         })?;
         neighbour
-            .wait_serial("PXE-E18", NEIGHBOUR_LIMIT)
+            .wait_serial(no_answer_text(self.machine.spec().firmware), NEIGHBOUR_LIMIT)
             .context("its firmware should say that nobody answered")?;
         neighbour.power_off()?;
         let nodes = self.appliance.cli(&["node", "list"])?;
@@ -195,11 +217,14 @@ impl Run {
             inventory["dmi"]["serial"] == "LAB0001",
             "the SMBIOS serial: {inventory}"
         );
+        let is_uefi = self.machine.spec().firmware != Firmware::Bios;
+        ensure!(inventory["uefi"] == is_uefi, "how it starts: {inventory}");
         step(&format!("discovered after {:.0} s", self.discovered_secs));
         Ok(())
     }
 
-    fn approve(&mut self) -> Result<Instant> {
+    /// Approves the machine.
+    pub(super) fn approve(&mut self) -> Result<Instant> {
         let mac = self.machine.spec().mac.clone();
         self.appliance
             .cli(&["node", "approve", &mac, "--name", NODE_NAME, "--image", IMAGE])?;
@@ -226,10 +251,9 @@ impl Run {
         Ok(node["state_reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Restarts the node over SSH, with its published host key, and waits for a scan of the new boot.
-    fn reboot_and_scan(&mut self) -> Result<()> {
+    /// How to sign in to the node: with its published host key.
+    pub(super) fn ssh_target(&self) -> Result<SshTarget> {
         let node = self.node()?.context("the node's record")?;
-        let boot_before = node["agent"]["boot_id"].clone();
         let address = node["address"].as_str().context("the node's address")?;
         let known_hosts = self.folder.join("known_hosts");
         let keys = node["ssh_host_keys"].as_array().context("ssh_host_keys of the node")?;
@@ -252,16 +276,42 @@ impl Run {
             name.stdout,
             name.stderr
         );
-        step("signed in over SSH with the published host key; restarting the node");
+        step("signed in over SSH with the published host key");
+        Ok(target)
+    }
+
+    /// Restarts the node and waits for a scan of the new boot.
+    fn reboot_and_scan(&mut self, target: &SshTarget) -> Result<()> {
+        let boot_before = self.node()?.context("the node's record")?["agent"]["boot_id"].clone();
+        step("restarting the node");
         // The connection ends with the machine, so the status says nothing.
         let _ended = target.run(self.appliance.namespace(), "systemctl reboot", Duration::from_secs(60))?;
-        wait_until(SCAN_LIMIT, "a complete scan of the new boot", || {
-            self.show_events()?;
-            let boot = self.drift()?["report"]["boot_id"].clone();
-            Ok((boot.is_string() && boot != boot_before).then_some(()))
-        })?;
+        self.wait_scan_of_another_boot(&boot_before)?;
         step("scanned again after the reboot");
         Ok(())
+    }
+
+    /// Shuts the node down, starts it by the other firmware, and waits for a scan of the new boot.
+    fn start_by(&mut self, firmware: Firmware) -> Result<()> {
+        let boot_before = self.drift()?["report"]["boot_id"].clone();
+        self.machine.system_powerdown()?;
+        self.machine.wait_off(SHUTDOWN_LIMIT)?;
+        self.machine.power_off()?;
+        step(&format!("shut down; starting the same disk by {firmware:?}"));
+        self.machine.set_firmware(firmware)?;
+        self.machine.power_on()?;
+        self.wait_scan_of_another_boot(&boot_before)?;
+        step("scanned again");
+        Ok(())
+    }
+
+    fn wait_scan_of_another_boot(&mut self, boot_before: &Value) -> Result<()> {
+        wait_until(SCAN_LIMIT, "a complete scan of the new boot", || {
+            self.check_alive()?;
+            self.show_events()?;
+            let boot = self.drift()?["report"]["boot_id"].clone();
+            Ok((boot.is_string() && boot != *boot_before).then_some(()))
+        })
     }
 
     /// The verdict on the node.
@@ -277,6 +327,47 @@ impl Run {
             let verdict = drift["verdict"].as_str().unwrap_or_default();
             Ok((verdict == "clean" || verdict == "drift").then_some(drift))
         })
+    }
+
+    /// The folder of this run.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Waits for an event of this kind whose detail begins like this.
+    pub(super) fn wait_event(&mut self, kind: &str, begin: &str) -> Result<()> {
+        let mac = self.machine.spec().mac.clone();
+        wait_until(DEPLOY_LIMIT, &format!("the event {kind} {begin}"), || {
+            self.check_alive()?;
+            self.show_events()?;
+            let events = self.appliance.cli(&["node", "events", &mac])?;
+            let mut events = events.as_array().into_iter().flatten();
+            let fits = |event: &Value| {
+                event["kind"] == kind && event["detail"].as_str().is_some_and(|detail| detail.starts_with(begin))
+            };
+            Ok(events.any(fits).then_some(()))
+        })
+    }
+
+    /// Cuts the machine's power, whatever it is doing.
+    pub(super) fn cut_power(&mut self) -> Result<()> {
+        self.machine.power_off()
+    }
+
+    /// Switches the machine on again.
+    pub(super) fn power_on(&mut self) -> Result<()> {
+        step("power on");
+        self.machine.power_on()
+    }
+
+    /// Waits for the first full scan of an installation.
+    pub(super) fn wait_deployed(&mut self) -> Result<()> {
+        self.wait_state(DEPLOY_LIMIT, &["deployed"]).map(drop)
+    }
+
+    /// The node's record.
+    pub(super) fn record(&self) -> Result<Value> {
+        self.node()?.context("the node's record")
     }
 
     fn node(&self) -> Result<Option<Value>> {
@@ -312,7 +403,7 @@ impl Run {
         .with_context(|| format!("console in {}", log.display()))
     }
 
-    fn show_events(&mut self) -> Result<()> {
+    pub(super) fn show_events(&mut self) -> Result<()> {
         let mac = self.machine.spec().mac.clone();
         if self.node()?.is_none() {
             return Ok(());
@@ -346,10 +437,19 @@ impl Run {
     }
 
     /// Takes the rack down; the folder of a run that went well is removed.
-    fn stop(mut self) -> Result<()> {
+    pub(super) fn stop(mut self) -> Result<()> {
         self.machine.power_off()?;
         self.appliance.stop()?;
         fs::remove_dir_all(&self.folder).with_context(|| format!("removing {}", self.folder.display()))
+    }
+}
+
+/// What firmware says when no DHCP server answers.
+const fn no_answer_text(firmware: Firmware) -> &'static str {
+    match firmware {
+        Firmware::Uefi | Firmware::UefiSecureBoot => "PXE-E18",
+        // "No configuration methods succeeded", cut by the console's width.
+        Firmware::Bios => "ipxe.org/040ee1",
     }
 }
 

@@ -1,29 +1,51 @@
 //! What is played in a rack: the end-to-end run and the demonstration.
 
 mod appliance;
+mod crash;
+mod demo;
+mod fleet;
 mod images;
 mod install;
+mod tamper;
 
+use crate::command::run_checked;
 use crate::environment::LabEnvironment;
-use crate::forward::Forward;
-use crate::interrupt;
 use crate::qemu::Firmware;
 use anyhow::{Result, bail, ensure};
-use serde_json::{Value, json};
-use std::net::SocketAddr;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
-use install::Run;
+use crash::Victim;
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 2] = [
+pub const SCENARIOS: [(&str, &str); 7] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
     ),
     (
+        "baseline-suspect",
+        "the same change on 30 of 40 simulated nodes: nothing is touched until a person releases it",
+    ),
+    (
+        "kill-server",
+        "the server is killed again and again, from discovery to remediation: the run ends the same",
+    ),
+    ("kill-postgres", "the same with its PostgreSQL"),
+    (
+        "power-cut-once",
+        "a node's power is cut while its disk is written: its next start finishes the deployment",
+    ),
+    (
         "damaged-pack",
         "one pack damaged on the server: a failed deployment that says so",
+    ),
+    (
+        "other-firmware",
+        "a node installed by one firmware starts by the other, and by the first again, with zero drift",
     ),
 ];
 
@@ -54,17 +76,39 @@ pub struct DemoOptions {
 pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
     options.environment.check()?;
     ensure!(
-        options.firmware == Firmware::Uefi,
-        "BIOS machines are not installed yet: use --firmware uefi"
+        options.firmware != Firmware::UefiSecureBoot,
+        "Secure Boot loaders are not answered yet: use --firmware uefi or bios"
     );
     match options.scenario.as_deref().unwrap_or("install") {
-        "install" => install::end_to_end(&options.environment),
-        "damaged-pack" => install::damaged_pack(&options.environment),
+        "install" => install::end_to_end(&options.environment, options.firmware),
+        "baseline-suspect" => fleet::baseline_suspect(&options.environment),
+        "kill-server" => crash::kill(&options.environment, Victim::Server),
+        "kill-postgres" => crash::kill(&options.environment, Victim::Postgres),
+        "power-cut-once" => crash::power_cut_once(&options.environment, options.firmware),
+        "damaged-pack" => install::damaged_pack(&options.environment, options.firmware),
+        "other-firmware" => install::other_firmware(&options.environment, options.firmware),
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
             bail!("no scenario `{other}`; expected one of {}", known.join(", "))
         }
     }
+}
+
+/// A new folder for a run, with the operator's SSH key in it.
+fn run_folder(environment: &LabEnvironment, purpose: &str) -> Result<PathBuf> {
+    let folder = environment
+        .work_folder()
+        .join(format!("run-{purpose}-{}", std::process::id()));
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let mut keygen = Command::new("ssh-keygen");
+    keygen
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "operator", "-f"])
+        .arg(folder.join("operator"));
+    run_checked(&mut keygen, Duration::from_secs(20))?;
+    Ok(folder)
 }
 
 /// Plays the demonstration and, unless `once`, stays until Ctrl-C.
@@ -73,24 +117,5 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
 /// As [`run_e2e`].
 pub fn run_demo(options: &DemoOptions) -> Result<Value> {
     options.environment.check()?;
-    let mut run = Run::start(&options.environment, "demo")?;
-    run.power_on_and_discover()?;
-    run.approve_and_deploy()?;
-    let drift = run.definite_drift()?;
-    println!("{}", run.appliance.cli_text(&["node", "list"])?);
-    println!("{}", run.appliance.cli_text(&["drift", "show", install::NODE_NAME])?);
-    if options.once {
-        return Ok(json!({ "node": install::NODE_NAME, "verdict": drift["verdict"], "reason": drift["reason"] }));
-    }
-    let forward = Forward::start(
-        run.appliance.namespace(),
-        SocketAddr::from(([127, 0, 0, 1], 8080)),
-        appliance::PEOPLE,
-    )?;
-    println!("{}", run.appliance.look_around(forward.address()));
-    while !interrupt::requested() {
-        run.check_alive()?;
-        std::thread::sleep(Duration::from_millis(500));
-    }
-    Ok(json!({ "node": install::NODE_NAME, "verdict": drift["verdict"] }))
+    demo::run(options)
 }

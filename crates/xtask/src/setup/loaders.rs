@@ -1,11 +1,13 @@
 //! The boot loaders, from Debian 13's packages, on any Debian: a package list of its own, so that releases never mix.
 //!
 //! Debian 12's own signed GRUB has no HTTP and its iPXE is of 2019, hence the newer release. apt checks the archive's
-//! signature and the packages' digests; nothing is run from the packages, they are only unpacked.
+//! signature and the packages' digests; the packages are only unpacked, and one program is run from there: the one that
+//! puts GRUB for BIOS together (see `grub_pc`).
 //!
 //! The invariant: the folder appears whole or not at all; `versions.json` inside says what it was made from.
 
 use super::apt_sources::debian_mirror;
+use super::grub_pc;
 use super::packages::apt_get;
 use crate::run::{output_of, run_announced};
 use anyhow::{Context as _, Result, ensure};
@@ -49,6 +51,11 @@ const LOADERS: [Loader; 6] = [
 ];
 const PACKAGES: [&str; 3] = ["ipxe", "grub-efi-amd64-signed", "shim-signed"];
 
+/// All packages: those with loaders in them, and what GRUB for BIOS is made of and with.
+fn packages() -> impl Iterator<Item = &'static str> {
+    PACKAGES.into_iter().chain(grub_pc::PACKAGES)
+}
+
 /// Fetches the loaders into `folder` unless all are there; `work` is where temporary files go.
 ///
 /// # Errors
@@ -57,6 +64,7 @@ pub fn fetch_missing(work: &Path, folder: &Path) -> Result<()> {
     let complete = LOADERS
         .iter()
         .map(|loader| loader.name)
+        .chain(grub_pc::FILES)
         .chain([VERSIONS])
         .all(|name| folder.join(name).is_file());
     if complete {
@@ -77,11 +85,11 @@ pub fn fetch_missing(work: &Path, folder: &Path) -> Result<()> {
              the package debian-archive-keyring"
         )
     })?;
-    run_announced("download the packages", apt.command(&["download"]).args(PACKAGES))?;
+    run_announced("download the packages", apt.command(&["download"]).args(packages()))?;
     let fresh = scratch.join("loaders");
     fs::create_dir_all(&fresh)?;
     let mut versions = Map::new();
-    for package in PACKAGES {
+    for package in packages() {
         let (archive, unpacked) = (find_archive(&scratch, package)?, scratch.join(package));
         output_of(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&unpacked))?;
         let version = output_of(Command::new("dpkg-deb").arg("--field").arg(&archive).arg("Version"))?;
@@ -91,6 +99,14 @@ pub fn fetch_missing(work: &Path, folder: &Path) -> Result<()> {
     for Loader { package, source, name } in LOADERS {
         let from = scratch.join(package).join(source);
         fs::copy(&from, fresh.join(name)).with_context(|| format!("{package} has no /{source} any more"))?;
+        files.insert(
+            name.to_owned(),
+            json!({ "package": package, "sha256": sha256_of(&fresh.join(name))? }),
+        );
+    }
+    grub_pc::make(&scratch, &fresh)?;
+    for name in grub_pc::FILES {
+        let package = grub_pc::PACKAGE;
         files.insert(
             name.to_owned(),
             json!({ "package": package, "sha256": sha256_of(&fresh.join(name))? }),

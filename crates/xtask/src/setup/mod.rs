@@ -2,6 +2,7 @@
 //! quiet when there is nothing to do.
 
 mod apt_sources;
+mod grub_pc;
 mod loaders;
 mod packages;
 pub mod web;
