@@ -34,6 +34,15 @@ pub(super) enum Trouble {
     Failed(String),
 }
 
+impl Trouble {
+    /// For people.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Unclear(reason) | Self::Failed(reason) => reason,
+        }
+    }
+}
+
 impl From<Trouble> for StepOutcome {
     fn from(trouble: Trouble) -> Self {
         match trouble {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
-use drift::FindingKind;
+use drift::{DPKG_SHARED, FindingKind};
 use manifest::{EntryKind, Package, TreePath};
 use protocol::latest::{RepairStep, StepOutcome};
 
@@ -88,6 +88,7 @@ impl Site<'_> {
         if let Err(reason) = self.restore_paragraph(key, &package) {
             return failed(format!("{} paths restored; dpkg's status: {reason}", tally.restored));
         }
+        self.tidy_shared_records(&mut tally);
         let detail = format!(
             "{} from the image: {} paths restored, {} moved to the undo folder",
             package.version, tally.restored, tally.moved
@@ -116,7 +117,29 @@ impl Site<'_> {
                 Err(reason) => return failed(reason),
             },
         };
+        self.tidy_shared_records(&mut Tally::default());
         self.proved_fact(FindingKind::Package, key, detail)
+    }
+
+    /// Records that every change of any package leaves behind, which the package's finding stood for: the status itself
+    /// is put right paragraph by paragraph, and what another changed package still needs stays for its own step.
+    fn tidy_shared_records(&mut self, tally: &mut Tally) {
+        let paths: Vec<TreePath> = DPKG_SHARED
+            .iter()
+            .filter(|path| **path != STATUS.as_bytes())
+            .filter_map(|path| TreePath::from_bytes(*path).ok())
+            .collect();
+        for path in paths {
+            let look = self.looker.look(&path);
+            match &look.difference {
+                None => {}
+                Some(difference) if difference.expected.is_none() => self.take_if_unknown(&path, tally),
+                Some(_) => match self.restore(&path, &look) {
+                    Ok(_) => tally.restored += 1,
+                    Err(trouble) => tally.problem(&path, trouble),
+                },
+            }
+        }
     }
 
     fn take_package_away(&mut self, key: &str) -> Result<String, String> {

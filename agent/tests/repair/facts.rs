@@ -133,3 +133,25 @@ fn a_unit_gets_the_state_of_the_baseline() {
         "refused: the baseline does not speak of it"
     );
 }
+
+#[test]
+fn a_unit_gets_its_links_back_although_another_link_made_its_state_right_already() {
+    let tree = Tree::new();
+    let wants = "etc/systemd/system/multi-user.target.wants";
+    std::fs::create_dir_all(tree.path(wants)).unwrap();
+    let link = tree.path(&format!("{wants}/ssh.service"));
+    std::os::unix::fs::symlink("/lib/systemd/system/ssh.service", &link).unwrap();
+    let node = Node::with_units(tree, &[("ssh.service", "enabled")]);
+    let unit = Verb::SetUnit {
+        unit: "ssh.service".to_owned(),
+    };
+    std::fs::remove_file(&link).unwrap();
+    let stray = node.tree.path("etc/systemd/system/ssh.service");
+    std::os::unix::fs::symlink("/opt/ssh.service", &stray).unwrap();
+    assert!(!node.findings().is_empty());
+    let outcome = node.repair(unit.clone());
+    assert!(is_done(&outcome), "{}", reason(&outcome));
+    assert_eq!(node.findings(), [""; 0]);
+    assert!(link.is_symlink() && !stray.is_symlink());
+    assert_eq!(node.repair(unit), StepOutcome::NothingToDo);
+}

@@ -99,6 +99,8 @@ fn a_removed_package_comes_back_with_its_folders() {
     }
     std::fs::remove_file(node.tree.path("usr/bin/less")).unwrap();
     std::fs::remove_dir_all(node.tree.path("usr/share/less")).unwrap();
+    write(&node.tree, "var/lib/dpkg/status-old", "what dpkg leaves behind");
+    assert_eq!(node.findings(), ["package less:amd64"], "one cause, one finding");
     let outcome = node.repair(reinstall());
     assert!(is_done(&outcome), "{}", reason(&outcome));
     assert_eq!(node.findings(), [""; 0]);

@@ -13,8 +13,8 @@ mod policy;
 mod secrets;
 
 pub use compare::{
-    Content, FactFindings, Kind, Limits, Look, Outcome, Ownership, Sight, Step, TreeComparison, TreeFindings,
-    compare_entry, compare_facts, fold_findings,
+    Content, DPKG_SHARED, FactFindings, Kind, Limits, Look, Outcome, Ownership, Sight, Step, TreeComparison,
+    TreeFindings, compare_entry, compare_facts, fold_findings, unit_of_link,
 };
 pub use difference::{Attributes, Difference, FindingKind, Severity};
 pub use expected::{Expected, ExpectedBuilder, ExpectedError, ExpectedFacts, Position};

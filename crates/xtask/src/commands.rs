@@ -63,9 +63,9 @@ pub fn test(with_e2e: bool) -> Result<()> {
     if with_e2e {
         report.step("build server, runner", || build_server_and_lab(&workspace));
         report.step("build node agent", || build_node_agent(&workspace));
-        report.step("end to end, UEFI", || {
-            rack::run_lab(&workspace, &["e2e", "--firmware", "uefi"])
-        });
+        for (name, firmware) in [("end to end, UEFI", "uefi"), ("end to end, BIOS", "bios")] {
+            report.step(name, || rack::run_lab(&workspace, &["e2e", "--firmware", firmware]));
+        }
     }
     report.finish()
 }

@@ -102,6 +102,10 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
 /// [`AppError::Invalid`] when the report contradicts itself.
 pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<ReportReply, AppError> {
     check_report(report)?;
+    let earlier = app.store.report_newest(node).await?;
+    let is_same_scan = earlier.is_some_and(|earlier| {
+        earlier.boot_id == report.boot_id && earlier.scan.started_unix_ms == report.scan.started_unix_ms
+    });
     let policy = app.policy.clone();
     match app
         .store
@@ -116,19 +120,23 @@ pub async fn report(app: &App, node: NodeId, report: &DriftReport) -> Result<Rep
             closed,
         } => {
             let scan = &report.scan;
-            let detail = format!(
-                "{} of {} paths, {} ({opened} new, {changed} changed, {closed} gone), {} not looked at, {} ms",
-                if scan.complete {
-                    "complete scan"
-                } else {
-                    "incomplete scan"
-                },
-                scan.entries(),
-                count_text(scan.difference_count, "difference"),
-                scan.not_looked_at_count,
-                scan.duration_ms
+            let changes = format!(
+                "{} ({opened} new, {changed} changed, {closed} gone)",
+                count_text(scan.difference_count, "difference")
             );
-            event(app, node, "", "scan", &detail).await?;
+            if is_same_scan {
+                // Laid over the last scan: only what changed was looked at.
+                event(app, node, "", "changes", &format!("seen between scans: {changes}")).await?;
+            } else {
+                let end = if scan.complete { "complete" } else { "incomplete" };
+                let detail = format!(
+                    "{end} scan of {} paths, {changes}, {} not looked at, {} ms",
+                    scan.entries(),
+                    scan.not_looked_at_count,
+                    scan.duration_ms
+                );
+                event(app, node, "", "scan", &detail).await?;
+            }
             if scan.complete
                 && app
                     .store

@@ -46,8 +46,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn header(&self, name: header::HeaderName) -> &str {
-        self.headers.get(&name).map_or("", |value| value.to_str().unwrap())
+    fn header(&self, name: &header::HeaderName) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
@@ -82,8 +82,8 @@ async fn every_address_of_the_dashboard_gets_the_page() {
         let page = get(path, &accept(BROWSER)).await.unwrap_or_else(|| panic!("{path}"));
         assert_eq!(page.status, StatusCode::OK, "{path}");
         assert!(page.body.contains("the page"), "{path}: {}", page.body);
-        assert_eq!(page.header(header::CONTENT_TYPE), "text/html; charset=utf-8");
-        assert_eq!(page.header(header::CACHE_CONTROL), "no-cache", "{path}");
+        assert_eq!(page.header(&header::CONTENT_TYPE), "text/html; charset=utf-8");
+        assert_eq!(page.header(&header::CACHE_CONTROL), "no-cache", "{path}");
     }
 }
 
@@ -114,14 +114,14 @@ async fn what_is_not_the_dashboards_is_left_alone() {
 async fn files_named_by_their_content_are_kept_and_others_are_asked_for_again() {
     let script = get("/assets/index-abc123.js", &accept("*/*")).await.unwrap();
     assert_eq!(script.body, "go()");
-    assert_eq!(script.header(header::CONTENT_TYPE), "text/javascript; charset=utf-8");
+    assert_eq!(script.header(&header::CONTENT_TYPE), "text/javascript; charset=utf-8");
     assert_eq!(
-        script.header(header::CACHE_CONTROL),
+        script.header(&header::CACHE_CONTROL),
         "public, max-age=31536000, immutable"
     );
     let icon = get("/favicon.svg", &accept("image/*")).await.unwrap();
-    assert_eq!(icon.header(header::CONTENT_TYPE), "image/svg+xml");
-    assert_eq!(icon.header(header::CACHE_CONTROL), "no-cache");
+    assert_eq!(icon.header(&header::CONTENT_TYPE), "image/svg+xml");
+    assert_eq!(icon.header(&header::CACHE_CONTROL), "no-cache");
 
     let mut again = accept(BROWSER);
     let tag = get("/", &again).await.unwrap().headers[header::ETAG].clone();
@@ -141,7 +141,7 @@ async fn a_browser_runs_only_what_this_server_sends() {
         get("/assets/index-abc123.js", &browser).await.unwrap(),
         look(&NotBuilt, Method::GET, "/", &browser).await.unwrap(),
     ] {
-        let policy = seen.header(header::CONTENT_SECURITY_POLICY);
+        let policy = seen.header(&header::CONTENT_SECURITY_POLICY);
         assert_eq!(policy, CONTENT_SECURITY_POLICY);
         for rule in [
             "default-src 'self'",
@@ -153,8 +153,8 @@ async fn a_browser_runs_only_what_this_server_sends() {
             assert!(policy.split("; ").any(|held| held == rule), "{rule}: {policy}");
         }
         assert!(!policy.contains("unsafe"), "{policy}");
-        assert_eq!(seen.header(header::X_CONTENT_TYPE_OPTIONS), "nosniff");
-        assert_eq!(seen.header(header::REFERRER_POLICY), "no-referrer");
+        assert_eq!(seen.header(&header::X_CONTENT_TYPE_OPTIONS), "nosniff");
+        assert_eq!(seen.header(&header::REFERRER_POLICY), "no-referrer");
     }
 }
 
@@ -163,7 +163,7 @@ async fn a_server_built_without_the_dashboard_says_how_to_build_it() {
     let page = look(&NotBuilt, Method::GET, "/nodes", &accept(BROWSER)).await.unwrap();
     assert_eq!(page.status, StatusCode::OK);
     assert!(page.body.contains("cargo xtask setup"), "{}", page.body);
-    assert_eq!(page.header(header::CACHE_CONTROL), "no-store");
+    assert_eq!(page.header(&header::CACHE_CONTROL), "no-store");
 }
 
 #[tokio::test]

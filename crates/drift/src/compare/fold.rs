@@ -10,8 +10,8 @@ use crate::{Difference, FindingKind};
 
 /// Folder of dpkg's own records.
 const DPKG: &[u8] = b"/var/lib/dpkg";
-/// Records of dpkg that every change of any package writes.
-const DPKG_SHARED: [&[u8]; 6] = [
+/// Records of dpkg that every change of any package writes: a package's finding stands for them.
+pub const DPKG_SHARED: [&[u8]; 6] = [
     b"/var/lib/dpkg/available",
     b"/var/lib/dpkg/diversions",
     b"/var/lib/dpkg/diversions-old",
@@ -19,6 +19,8 @@ const DPKG_SHARED: [&[u8]; 6] = [
     b"/var/lib/dpkg/status-old",
     b"/var/lib/dpkg/triggers/File",
 ];
+/// Where the site's links to units lie.
+const UNIT_LINKS: &[u8] = b"/etc/systemd/system/";
 /// Top folders that are links into `/usr`; package lists still name some files by them.
 const MERGED: [&[u8]; 6] = [b"/bin/", b"/sbin/", b"/lib/", b"/lib32/", b"/lib64/", b"/libx32/"];
 
@@ -115,15 +117,19 @@ fn is_link_of_unit(difference: &Difference, path: &[u8], units: &BTreeSet<String
         .into_iter()
         .flatten()
         .any(|attributes| attributes.get("type") == Some("symlink"));
-    let Some(rest) = path.strip_prefix(b"/etc/systemd/system/") else {
-        return false;
-    };
-    let Ok(rest) = str::from_utf8(rest) else { return false };
+    is_link && unit_of_link(path).is_some_and(|unit| units.contains(unit))
+}
+
+/// The unit that a link at this path enables or masks: `/etc/systemd/system/multi-user.target.wants/ssh.service`,
+/// `/etc/systemd/system/ssh.service`.
+#[must_use]
+pub fn unit_of_link(path: &[u8]) -> Option<&str> {
+    let rest = str::from_utf8(path.strip_prefix(UNIT_LINKS)?).ok()?;
     let (folder, name) = rest.rsplit_once('/').unwrap_or(("", rest));
     let is_dependency = [".wants", ".requires", ".upholds"]
         .iter()
         .any(|end| folder.ends_with(end));
-    is_link && (folder.is_empty() || is_dependency) && units.contains(name)
+    (folder.is_empty() || is_dependency).then_some(name)
 }
 
 #[cfg(test)]

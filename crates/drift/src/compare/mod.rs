@@ -11,7 +11,7 @@ mod tree;
 
 pub use entry::{Outcome, compare_entry};
 pub use facts::{FactFindings, compare_facts};
-pub use fold::{Ownership, fold_findings};
+pub use fold::{DPKG_SHARED, Ownership, fold_findings, unit_of_link};
 pub use tree::{Content, Kind, Limits, Look, Sight, Step, TreeComparison, TreeFindings};
 
 /// Longest attribute value, in bytes; longer ones are named by their digest.

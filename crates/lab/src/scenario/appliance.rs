@@ -250,6 +250,35 @@ impl Appliance {
             .context("postmaster.pid")
     }
 
+    /// The administrator's password.
+    pub fn password(&self) -> &str {
+        &self.password
+    }
+
+    /// Adds the user `viewer`, who may only read; returns the password.
+    ///
+    /// # Errors
+    /// When the appliance refuses.
+    pub fn add_viewer(&self) -> Result<String> {
+        let password = format!("viewer {}", self.password);
+        let mut command = self.namespace.command("sh");
+        command.args([
+            "-c",
+            "printf '%s\\n' \"$VIEWER_PASSWORD\" | \"$0\" user add viewer --role viewer",
+        ]);
+        command
+            .arg(&self.binary)
+            .env("VIEWER_PASSWORD", &password)
+            .env("HOME", &self.folder);
+        let captured = run_captured(&mut command, CLI_LIMIT)?;
+        ensure!(
+            captured.status.success(),
+            "adding a viewer failed: {}",
+            captured.stderr.trim()
+        );
+        Ok(password)
+    }
+
     /// What to do with a demonstration that stays up.
     pub fn look_around(&self, address: SocketAddr) -> String {
         format!(

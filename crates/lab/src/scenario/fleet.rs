@@ -132,6 +132,19 @@ impl Fleet {
         })
     }
 
+    /// Waits until all nodes have a record, in whatever state.
+    ///
+    /// # Errors
+    /// When the limit passes.
+    pub(super) fn wait_listed(&self, appliance: &Appliance) -> Result<()> {
+        wait_until(STEP_LIMIT, "the simulated nodes to be seen", || {
+            let seen = self
+                .numbers()
+                .all(|number| appliance.cli(&["node", "show", &node_mac(number)]).is_ok());
+            Ok(seen.then_some(()))
+        })
+    }
+
     /// The folder that is a node's disk.
     pub(super) fn root(&self, number: u32) -> PathBuf {
         node_folder(&self.folder, number).join("root")
@@ -191,6 +204,11 @@ impl FleetRun {
             appliance,
             folder,
         })
+    }
+
+    /// The folder of this run.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The verdict on a node.

@@ -2,6 +2,7 @@
 
 mod appliance;
 mod crash;
+mod dashboard;
 mod demo;
 mod fleet;
 mod images;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use crash::Victim;
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 7] = [
+pub const SCENARIOS: [(&str, &str); 8] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -38,6 +39,10 @@ pub const SCENARIOS: [(&str, &str); 7] = [
     (
         "power-cut-once",
         "a node's power is cut while its disk is written: its next start finishes the deployment",
+    ),
+    (
+        "dashboard",
+        "the dashboard in a real browser: sign in, follow an installation, read drift, waive, remediate, be refused",
     ),
     (
         "damaged-pack",
@@ -85,6 +90,7 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "kill-server" => crash::kill(&options.environment, Victim::Server),
         "kill-postgres" => crash::kill(&options.environment, Victim::Postgres),
         "power-cut-once" => crash::power_cut_once(&options.environment, options.firmware),
+        "dashboard" => dashboard::browse(&options.environment),
         "damaged-pack" => install::damaged_pack(&options.environment, options.firmware),
         "other-firmware" => install::other_firmware(&options.environment, options.firmware),
         other => {

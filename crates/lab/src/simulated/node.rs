@@ -82,10 +82,13 @@ impl SimulatedNode {
             console,
         };
         loop {
-            match ramdisk::next_task(&context.api).await? {
-                Task::Wait { .. } => tokio::time::sleep(Duration::from_millis(200)).await,
-                Task::Reboot { .. } => return Ok(()),
-                Task::Deploy(spec) => return self.install(&spec, &context).await,
+            match ramdisk::next_task(&context.api).await {
+                Ok(Task::Wait { .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
+                Ok(Task::Reboot { .. }) => return Ok(()),
+                Ok(Task::Deploy(spec)) => return self.install(&spec, &context).await,
+                // A server that is away is waited for, as in the ramdisk.
+                Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,
+                Err(error) => return Err(error.into()),
             }
         }
     }

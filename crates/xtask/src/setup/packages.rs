@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Packages and what needs them.
-const REQUIRED: [(&str, &str); 20] = [
+const REQUIRED: [(&str, &str); 21] = [
     ("ca-certificates", "downloads over HTTPS"),
+    ("chromium", "the dashboard's browser tests"),
     ("cpio", "initramfs archives"),
     ("debian-archive-keyring", "checking the boot loaders' packages"),
     ("dosfstools", "EFI system partitions"),
