@@ -1,0 +1,32 @@
+// Expected and actual, side by side.
+import type { Attributes } from '../api/types';
+
+export interface SideRow {
+  name: string;
+  expected: string | undefined;
+  actual: string | undefined;
+  differs: boolean;
+}
+
+/** One row for each name on either side. */
+export function sideRows(expected: Attributes | null | undefined, actual: Attributes | null | undefined): SideRow[] {
+  const names = new Set([...Object.keys(expected ?? {}), ...Object.keys(actual ?? {})]);
+  return [...names].sort().map((name) => {
+    const [old, found] = [expected?.[name], actual?.[name]];
+    return { name, expected: old, actual: found, differs: old !== found };
+  });
+}
+
+/** In one word what differs. */
+export function changeWord(expected: Attributes | null | undefined, actual: Attributes | null | undefined): string {
+  if (!expected) return 'added';
+  return actual ? 'changed' : 'missing';
+}
+
+const DIGEST = /^(hmac-sha256:)?[0-9a-f]{64}$/;
+
+/** A value as it is shown: of a digest the beginning is enough to tell it from another. */
+export function shortValue(value: string | undefined): string {
+  if (value === undefined) return '–';
+  return DIGEST.test(value) ? `${value.slice(0, value.length - 48)}…` : value;
+}
