@@ -91,7 +91,7 @@ pub(super) struct Tampered {
 
 /// Changes things on the node, waits until each is a finding, and has them repaired.
 pub(super) fn tamper_and_repair(run: &mut Run, node: &SshTarget) -> Result<Tampered> {
-    let mut done: Vec<(&Tampering, Instant, Option<Duration>)> = Vec::new();
+    let mut done: Vec<Done> = Vec::new();
     for tampering in &TAMPERINGS {
         step(tampering.what);
         let ended = node.run(run.appliance.namespace(), tampering.command, COMMAND_LIMIT)?;
@@ -101,23 +101,18 @@ pub(super) fn tamper_and_repair(run: &mut Run, node: &SshTarget) -> Result<Tampe
             tampering.command,
             ended.stderr.trim()
         );
-        done.push((tampering, Instant::now(), None));
+        done.push(Done {
+            tampering,
+            since: Instant::now(),
+            seen_after: None,
+        });
+        look(&run.drift()?, &mut done);
     }
     wait_until(DETECT_LIMIT, "every change to be a finding", || {
         run.check_alive()?;
         run.show_events()?;
-        let drift = run.drift()?;
-        for (tampering, since, seen) in &mut done {
-            if seen.is_none() && has_finding(&drift, tampering) {
-                *seen = Some(since.elapsed());
-                step(&format!(
-                    "found after {:.0} s: {}",
-                    since.elapsed().as_secs_f64(),
-                    tampering.what
-                ));
-            }
-        }
-        Ok(done.iter().all(|(_, _, seen)| seen.is_some()).then_some(()))
+        look(&run.drift()?, &mut done);
+        Ok(done.iter().all(|done| done.seen_after.is_some()).then_some(()))
     })?;
     let diff = run
         .appliance
@@ -147,10 +142,10 @@ pub(super) fn tamper_and_repair(run: &mut Run, node: &SshTarget) -> Result<Tampe
     step(&format!("{remediated} steps carried out, {left} findings left"));
     Ok(Tampered {
         tampered: done.len(),
-        detected: done.iter().filter(|(_, _, seen)| seen.is_some()).count(),
+        detected: done.iter().filter(|done| done.seen_after.is_some()).count(),
         detect_max_secs: done
             .iter()
-            .filter_map(|(_, _, seen)| *seen)
+            .filter_map(|done| done.seen_after)
             .max()
             .unwrap_or_default()
             .as_secs_f64(),
@@ -159,8 +154,25 @@ pub(super) fn tamper_and_repair(run: &mut Run, node: &SshTarget) -> Result<Tampe
     })
 }
 
-fn has_finding(drift: &Value, tampering: &Tampering) -> bool {
-    finding(drift, tampering).is_some()
+/// A change that was made, and when its finding was on the server.
+struct Done {
+    tampering: &'static Tampering,
+    since: Instant,
+    seen_after: Option<Duration>,
+}
+
+fn look(drift: &Value, done: &mut [Done]) {
+    for done in done.iter_mut().filter(|done| done.seen_after.is_none()) {
+        if finding(drift, done.tampering).is_some() {
+            let after = done.since.elapsed();
+            done.seen_after = Some(after);
+            step(&format!(
+                "found after {:.0} s: {}",
+                after.as_secs_f64(),
+                done.tampering.what
+            ));
+        }
+    }
 }
 
 fn finding<'a>(drift: &'a Value, tampering: &Tampering) -> Option<&'a Value> {
