@@ -22,6 +22,9 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(600);
 const DEPLOY_LIMIT: Duration = Duration::from_secs(1200);
 const SCAN_LIMIT: Duration = Duration::from_secs(900);
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(300);
+/// The console says nothing for this long only when it hangs, between firmware and kernel.
+const FIRMWARE_SILENCE: Duration = Duration::from_secs(150);
+const FIRMWARE_HANGS_MAX: u32 = 2;
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(180);
 
 /// A rack with an appliance and one empty machine.
@@ -35,6 +38,9 @@ pub struct Run {
     deploy_secs: f64,
     first_scan_secs: f64,
     events_seen: i64,
+    /// Size of the console's log, and since when.
+    console: (u64, Instant),
+    firmware_hangs: u32,
 }
 
 /// The `install` scenario.
@@ -64,6 +70,7 @@ pub(super) fn end_to_end(environment: &LabEnvironment, firmware: Firmware) -> Re
         "findings_after_reboot": count(&after_reboot["findings"])?,
         "not_looked_at": after_reboot["report"]["scan"]["not_looked_at_count"],
         "requests_for_image": requests,
+        "firmware_hangs": run.firmware_hangs,
         "server_rss_mb": run.appliance.server_rss_mb()?,
         "postgres_rss_mb": run.appliance.postgres_rss_mb()?,
         "agent_rss_mb": node["agent"]["rss_max_bytes"].as_u64().unwrap_or(0) / 1_000_000,
@@ -157,6 +164,8 @@ impl Run {
             deploy_secs: 0.0,
             first_scan_secs: 0.0,
             events_seen: 0,
+            console: (0, Instant::now()),
+            firmware_hangs: 0,
         })
     }
 
@@ -433,6 +442,34 @@ impl Run {
             "the virtual machine has ended; see {}",
             self.folder.join(NODE_NAME).display()
         );
+        self.end_firmware_hang()
+    }
+
+    /// Emulated firmware has been seen to hang between its own last word and the first of the loader or the kernel: its
+    /// timer's handler then takes longer than the timer's period, and nothing else gets a turn. A technician would pull
+    /// the plug; so does this, twice at most, and the outcome says how often.
+    fn end_firmware_hang(&mut self) -> Result<()> {
+        let size = self.machine.serial_size_bytes();
+        if size != self.console.0 {
+            self.console = (size, Instant::now());
+        }
+        let is_silent = self.powered_on.is_some() && self.console.1.elapsed() > FIRMWARE_SILENCE;
+        if !is_silent || self.firmware_hangs >= FIRMWARE_HANGS_MAX {
+            return Ok(());
+        }
+        let text = self.machine.serial_text();
+        let last = text
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default();
+        if last.contains("BdsDxe: starting") || last.contains("reboot: machine restart") {
+            step("the emulated firmware hangs; power off and on");
+            self.firmware_hangs += 1;
+            self.machine.power_off()?;
+            self.machine.power_on()?;
+        }
+        self.console.1 = Instant::now();
         Ok(())
     }
 
