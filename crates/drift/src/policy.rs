@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use manifest::PathPattern;
+use manifest::{PathPattern, wildcard_matches};
 use serde::{Deserialize, Deserializer};
 
 use crate::{Difference, FindingKind, Severity};
@@ -29,7 +29,8 @@ pub struct Rule {
     #[serde(default)]
     pub kind: Option<FindingKind>,
     /// Patterns, one of which the key must match; any key when left out. For files they are path patterns (`*` within
-    /// a component, `**` for any number of components), for everything else `*` stands for any text.
+    /// a component, `**` for any number of components), for everything else `*` stands for any text and `?` for one
+    /// byte.
     #[serde(default)]
     pub keys: Vec<KeyPattern>,
     /// Added, removed or changed; any when left out.
@@ -100,33 +101,11 @@ impl KeyPattern {
         match (self, difference.kind) {
             (Self::Path(pattern), FindingKind::File) => difference.key.parse().is_ok_and(|path| pattern.matches(&path)),
             (Self::Text(pattern), kind) if kind != FindingKind::File => {
-                text_matches(pattern.as_bytes(), difference.key.as_bytes())
+                wildcard_matches(pattern.as_bytes(), difference.key.as_bytes())
             }
             _ => false,
         }
     }
-}
-
-/// `*` stands for any bytes; with one point of return, so the work is at most pattern × text.
-fn text_matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut s) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while s < text.len() {
-        if pattern.get(p) == Some(&b'*') {
-            retry = Some((p, s));
-            p += 1;
-        } else if pattern.get(p) == Some(&text[s]) {
-            p += 1;
-            s += 1;
-        } else if let Some((at, from)) = retry {
-            retry = Some((at, from + 1));
-            p = at + 1;
-            s = from + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
 impl Rule {
@@ -229,9 +208,9 @@ mod tests {
 
     #[test]
     fn stars_in_text_do_not_run_away() {
-        assert!(text_matches(b"*a*b*", b"xxaxxbxx"));
-        assert!(!text_matches(b"*a*b", b"xxaxxbxx"));
+        assert!(wildcard_matches(b"*a*b*", b"xxaxxbxx"));
+        assert!(!wildcard_matches(b"*a*b", b"xxaxxbxx"));
         let (pattern, text) = ([b"*a".repeat(40), b"b".to_vec()].concat(), b"a".repeat(4_000));
-        assert!(!text_matches(&pattern, &text));
+        assert!(!wildcard_matches(&pattern, &text));
     }
 }

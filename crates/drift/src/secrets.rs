@@ -5,7 +5,9 @@
 //! is never asked for and never sent. Keying the digest and not the content lets the expected side be keyed from the
 //! manifest, and keeps the cache of plain digests on the node useful.
 
-use manifest::{Digest, Hasher, TreePath};
+use hmac::{Hmac, KeyInit, Mac};
+use manifest::{Digest, TreePath};
+use sha2::Sha256;
 
 use crate::{Difference, FindingKind};
 
@@ -37,15 +39,11 @@ impl SecretKey {
     /// The keyed digest as it stands in findings: `hmac-sha256:` and 64 hexadecimal digits.
     #[must_use]
     pub fn keyed(&self, plain: Digest) -> String {
-        // RFC 2104 with a key shorter than the block of 64 bytes.
-        let pad = |with: u8| -> [u8; 64] { std::array::from_fn(|at| self.0.get(at).copied().unwrap_or(0) ^ with) };
-        let mut inner = Hasher::new();
-        inner.update(&pad(0x36));
-        inner.update(plain.as_bytes());
-        let mut outer = Hasher::new();
-        outer.update(&pad(0x5c));
-        outer.update(inner.finish().as_bytes());
-        format!("hmac-sha256:{}", outer.finish())
+        let mut block = [0; 64];
+        block[..self.0.len()].copy_from_slice(&self.0);
+        let mut mac = Hmac::<Sha256>::new(&block.into());
+        mac.update(plain.as_bytes());
+        format!("hmac-sha256:{}", hex::encode(mac.finalize().into_bytes()))
     }
 }
 

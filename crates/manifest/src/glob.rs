@@ -43,7 +43,7 @@ fn components_match(pattern: &[Vec<u8>], path: &[&[u8]]) -> bool {
         if p < pattern.len() && pattern[p] == b"**" {
             retry = Some((p, s));
             p += 1;
-        } else if p < pattern.len() && s < path.len() && component_matches(&pattern[p], path[s]) {
+        } else if p < pattern.len() && s < path.len() && wildcard_matches(&pattern[p], path[s]) {
             p += 1;
             s += 1;
         } else if p == pattern.len() && s == path.len() {
@@ -61,7 +61,10 @@ fn components_match(pattern: &[Vec<u8>], path: &[&[u8]]) -> bool {
     }
 }
 
-fn component_matches(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether a text without structure matches: `*` stands for any bytes, `?` for one. One point of return, so the work is
+/// at most pattern times text.
+#[must_use]
+pub fn wildcard_matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut s) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while s < name.len() {

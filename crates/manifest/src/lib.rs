@@ -24,7 +24,7 @@ pub use codec::{ENTRIES_MAX, LINE_BYTES_MAX, Manifest};
 pub use digest::{Digest, Hasher};
 pub use entry::{Entry, EntryKind, FileContent, Xattrs};
 pub use error::ManifestError;
-pub use glob::PathPattern;
+pub use glob::{PathPattern, wildcard_matches};
 pub use header::{FilesystemKind, Group, Header, Kernel, ManifestKind, Package, Root, Unit, User};
 pub use path::{TreePath, escape_bytes, unescape_bytes};
 pub use sign::{KeyPair, PublicKey, Signature};

@@ -1,6 +1,7 @@
 //! Texts of files, kept once by digest: of rendered configuration, and of files in findings for their diff.
 
 use manifest::Digest;
+use protocol::NodeId;
 
 use crate::{Store, StoreError};
 
@@ -55,14 +56,19 @@ impl Store {
         rows.iter().map(|bytes| crate::error::digest(bytes)).collect()
     }
 
-    /// Whether a finding of any node names this content as the actual one.
+    /// Whether a finding of this node names this content as the actual one, and fewer than `kept_max` contents that its
+    /// findings name are kept: a node that makes findings up must not fill the database.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn content_is_wanted(&self, content: Digest) -> Result<bool, StoreError> {
+    pub async fn content_is_wanted(&self, node: NodeId, content: Digest, kept_max: i64) -> Result<bool, StoreError> {
         let wanted = sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT 1 FROM findings WHERE actual->>'digest' = $1) AS "wanted!""#,
-            content.to_string()
+            r#"SELECT EXISTS (SELECT 1 FROM findings WHERE node_id = $1 AND actual->>'digest' = $2)
+                 AND (SELECT count(*) FROM findings f JOIN contents c ON encode(c.digest, 'hex') = f.actual->>'digest'
+                      WHERE f.node_id = $1) < $3 AS "wanted!""#,
+            node.0,
+            content.to_string(),
+            kept_max
         )
         .fetch_one(&self.pool)
         .await?;

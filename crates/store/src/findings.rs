@@ -12,6 +12,9 @@ use time::OffsetDateTime;
 use crate::error::{digest, json};
 use crate::{Store, StoreError};
 
+/// Most findings that are planned over.
+const CANDIDATES_MAX: i64 = 2_000_000;
+
 /// The same thing wrong on some nodes.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct FindingGroup {
@@ -278,17 +281,24 @@ impl Store {
             .collect()
     }
 
-    /// All findings of all nodes as candidates for repair, in order of node. At most 2,000,000.
+    /// All findings of all nodes as candidates for repair, in order of node.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
+    /// [`StoreError::Conflict`] when there are more than two million: a plan over some of them would read as if
+    /// the rest were as it should be.
     pub async fn finding_candidates(&self) -> Result<Vec<Candidate>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT node_id AS "node_id!", kind AS "kind!", key AS "key!", expected, actual, standing AS "standing!"
-               FROM judged_findings ORDER BY node_id, kind, key LIMIT 2000000"#
+               FROM judged_findings ORDER BY node_id, kind, key LIMIT $1"#,
+            CANDIDATES_MAX + 1
         )
         .fetch_all(&self.pool)
         .await?;
+        if rows.len() as i64 > CANDIDATES_MAX {
+            return Err(StoreError::Conflict(format!(
+                "there are more than {CANDIDATES_MAX} findings: nobody can plan over all of them"
+            )));
+        }
         rows.into_iter()
             .map(|row| {
                 let kind = FindingKind::parse(&row.kind).ok_or(StoreError::Stored {

@@ -13,6 +13,8 @@ use super::agents::baseline;
 use super::{App, AppError};
 use crate::image::StoreError;
 
+/// Texts kept of one node's findings: at most 128 MB.
+const CONTENTS_OF_NODE_MAX: i64 = 2_000;
 /// Lines of context around a change.
 const CONTEXT_LINES: usize = 3;
 
@@ -89,11 +91,12 @@ fn text_digest(difference: &Difference) -> Option<Digest> {
     is_small.then(|| actual.get("digest")?.parse().ok())?
 }
 
-/// Keeps a text that a finding of some node names.
+/// Keeps a text that a finding of this node names.
 ///
 /// # Errors
-/// [`AppError::Invalid`] when it is not that content, or no text; [`AppError::Conflict`] when no finding names it.
-pub async fn keep(app: &App, digest: Digest, content: &[u8]) -> Result<(), AppError> {
+/// [`AppError::Invalid`] when it is not that content, or no text; [`AppError::Conflict`] when no finding of the node
+/// names it, or enough of its texts are kept.
+pub async fn keep(app: &App, node: NodeId, digest: Digest, content: &[u8]) -> Result<(), AppError> {
     let found = Digest::of(content);
     if found != digest {
         return Err(AppError::Invalid(format!("the content has digest {found}")));
@@ -101,8 +104,10 @@ pub async fn keep(app: &App, digest: Digest, content: &[u8]) -> Result<(), AppEr
     if !is_text(content) {
         return Err(AppError::Invalid("expected text in UTF-8".to_owned()));
     }
-    if !app.store.content_is_wanted(digest).await? {
-        return Err(AppError::Conflict("no finding names this content".to_owned()));
+    if !app.store.content_is_wanted(node, digest, CONTENTS_OF_NODE_MAX).await? {
+        return Err(AppError::Conflict(format!(
+            "no finding of this node names this content, or {CONTENTS_OF_NODE_MAX} of its texts are kept"
+        )));
     }
     Ok(app.store.content_put(&[(digest, content)], false).await?)
 }

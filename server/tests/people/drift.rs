@@ -107,3 +107,43 @@ async fn the_same_thing_on_two_nodes_is_one_group() {
     let none = server.get("/api/v1/drift/abc").await;
     assert!(none.error().contains("group"), "{none:?}");
 }
+
+#[tokio::test]
+async fn a_text_is_kept_for_the_node_whose_finding_names_it() {
+    use plumbline::app::contents;
+    let server = Server::start().await;
+    let (_, one) = server.installed_node("n1", "52:54:00:aa:00:01").await;
+    let (_, two) = server.installed_node("n2", "52:54:00:aa:00:02").await;
+    let text = b"Welcome.\n";
+    let digest = manifest::Digest::of(text);
+    let mut added = changed_file("/etc/motd.tail");
+    added.expected = None;
+    added.actual = Some(Attributes::from_pairs([
+        ("digest", digest.to_string()),
+        ("size", text.len().to_string()),
+        ("type", "file".to_owned()),
+    ]));
+    store_report(&server, &one, &report(&one, 1, vec![added.clone()])).await;
+    let wanted = contents::wanted(&server.app, [&added]).await.unwrap();
+    assert_eq!(wanted, ["/etc/motd.tail"]);
+    for (node, content, words) in [
+        (one.node_id, b"Another.\n".as_slice(), "has digest"),
+        (two.node_id, text.as_slice(), "no finding of this node"),
+    ] {
+        let refused = contents::keep(&server.app, node, digest, content).await.unwrap_err();
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    let path = format!("/api/v1/drift/{}/{}/diff", added.group(), added.variant());
+    let before = server.get(&path).await;
+    assert!(
+        before.body["reason"].as_str().unwrap().contains("not yet"),
+        "{before:?}"
+    );
+    contents::keep(&server.app, one.node_id, digest, text).await.unwrap();
+    assert_eq!(contents::wanted(&server.app, [&added]).await.unwrap(), [""; 0]);
+    let after = server.get(&path).await;
+    assert!(
+        after.body["unified"].as_str().unwrap().contains("+Welcome."),
+        "{after:?}"
+    );
+}

@@ -2,6 +2,7 @@
 
 use super::fleet::FleetRun;
 use super::install::{NODE_NAME, Run};
+use super::step;
 use crate::environment::LabEnvironment;
 use crate::qemu::Firmware;
 use crate::simulated::node_name;
@@ -42,7 +43,7 @@ struct Crashes {
 impl Crashes {
     /// Kills the victim at this moment, and goes on when everything answers again.
     fn strike(&mut self, moment: &'static str) -> Result<()> {
-        eprintln!("── kill -9 {moment}");
+        step(&format!("kill -9 {moment}"));
         match self.victim {
             Victim::Server => self.run.appliance.kill_and_restart(),
             Victim::Postgres => self.run.appliance.kill_postgres(),
@@ -126,23 +127,26 @@ pub(super) fn kill(environment: &LabEnvironment, victim: Victim) -> Result<Value
         Ok((run["state"] == "finished").then_some(run))
     })?;
     ensure!(remediation["nodes"] == json!({ "done": NODES }), "{remediation}");
-    let attempts = check_end(&crashes)?;
+    let (attempts, left) = check_end(&crashes)?;
     let outcome = json!({
         "scenario": victim.scenario(), "ok": true, "nodes": NODES, "killed": crashes.strikes.len(),
-        "moments": crashes.strikes, "attempts_max": attempts, "repaired": NODES, "findings_left": 0,
+        "moments": crashes.strikes, "attempts_max": attempts, "repaired": remediation["nodes"]["done"],
+        "findings_left": left,
     });
     crashes.run.stop()?;
     Ok(outcome)
 }
 
-/// Every node deployed and clean, by one deployment each, and one remediation. Returns the most attempts of any.
-fn check_end(crashes: &Crashes) -> Result<u64> {
+/// Every node deployed and clean, by one deployment each, and one remediation. Returns the most attempts of any, and
+/// the findings of all.
+fn check_end(crashes: &Crashes) -> Result<(u64, usize)> {
     let appliance = &crashes.run.appliance;
-    let mut attempts = 0;
+    let (mut attempts, mut left) = (0, 0);
     for number in crashes.run.fleet.numbers() {
         let name = node_name(number);
         let drift = crashes.run.drift_of(&name)?;
         ensure!(drift["verdict"] == "clean", "{drift}");
+        left += drift["findings"].as_array().context("findings")?.len();
         let deployments = appliance.cli(&["node", "deployments", &name])?;
         let deployments = deployments.as_array().context("deployments")?;
         ensure!(deployments.len() == 1, "{name} has {} deployments", deployments.len());
@@ -151,7 +155,7 @@ fn check_end(crashes: &Crashes) -> Result<u64> {
     }
     let runs = appliance.cli(&["remediation", "list"])?;
     ensure!(runs.as_array().is_some_and(|runs| runs.len() == 1), "{runs}");
-    Ok(attempts)
+    Ok((attempts, left))
 }
 
 /// The `power-cut-once` scenario: the power of a node is cut while its disk is written; at its next power-on the
@@ -168,7 +172,7 @@ pub(super) fn power_cut_once(environment: &LabEnvironment, firmware: Firmware) -
         Ok(done.zip(total).filter(|(done, total)| *total > 0 && 3 * done >= *total))
     })?;
     run.cut_power()?;
-    eprintln!("── power cut after {} of {} bytes", half.0, half.1);
+    step(&format!("power cut after {} of {} bytes", half.0, half.1));
     let node = run.record()?;
     ensure!(
         node["state"] == "deploying",
@@ -187,7 +191,7 @@ pub(super) fn power_cut_once(environment: &LabEnvironment, firmware: Firmware) -
     );
     let outcome = json!({
         "scenario": "power-cut-once", "ok": true, "bytes_when_cut": half.0, "bytes": half.1, "attempts": attempt,
-        "state": "deployed", "findings": 0,
+        "state": run.record()?["state"], "findings": drift["findings"].as_array().context("findings")?.len(),
     });
     run.stop()?;
     Ok(outcome)

@@ -2,6 +2,7 @@
 
 use super::appliance;
 use super::fleet::{Fleet, FleetRun};
+use super::step;
 use crate::command::run_captured;
 use crate::environment::LabEnvironment;
 use crate::forward::Forward;
@@ -52,7 +53,7 @@ pub(super) fn browse(environment: &LabEnvironment) -> Result<Value> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let forward = Forward::start(run.appliance.namespace(), listen, appliance::PEOPLE)?;
 
-    eprintln!("── the browser looks at http://{}", forward.address());
+    step(&format!("the browser looks at http://{}", forward.address()));
     let mut browser = Command::new("npm");
     browser
         .args(["run", "--silent", "browser"])

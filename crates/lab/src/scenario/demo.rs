@@ -1,10 +1,10 @@
 //! The demonstration: one real virtual node and forty simulated ones, installed, drifted, and left for people to look
 //! at.
 
-use super::DemoOptions;
 use super::appliance::{self, Appliance};
 use super::fleet::Fleet;
 use super::install::{NODE_NAME, Run};
+use super::{DemoOptions, step};
 use crate::forward::Forward;
 use crate::interrupt;
 use crate::qemu::Firmware;
@@ -176,8 +176,4 @@ fn decide(appliance: &Appliance) -> Result<()> {
     let held = node_name(9);
     appliance.cli_text(&["node", "hold", &held, "--reason", "the vendor swaps a GPU on Tuesday"])?;
     Ok(())
-}
-
-fn step(what: &str) {
-    eprintln!("── {what}");
 }

@@ -1,7 +1,7 @@
 //! Simulated fleets beside the real appliance: many nodes, real agents, no machines.
 
 use super::appliance::Appliance;
-use super::{images, run_folder};
+use super::{images, run_folder, step};
 use crate::environment::LabEnvironment;
 use crate::netns::NetworkNamespace;
 use crate::process::Supervised;
@@ -281,10 +281,13 @@ pub(super) fn baseline_suspect(environment: &LabEnvironment) -> Result<Value> {
         "jobs were given out: {}",
         held.json
     );
-    ensure!(
-        contents(&run, CHANGED)? == before,
-        "a node was touched before the release"
-    );
+    let after = contents(&run, CHANGED)?;
+    let touched = before
+        .iter()
+        .zip(&after)
+        .filter(|(before, after)| before != after)
+        .count();
+    ensure!(touched == 0, "{touched} nodes were touched before the release");
     step("nothing was touched; release it and go on");
 
     let hash = finding["group"].as_str().context("the finding's hash")?;
@@ -314,7 +317,7 @@ pub(super) fn baseline_suspect(environment: &LabEnvironment) -> Result<Value> {
     ensure!(left["verdict"] == "clean", "{left}");
     let outcome = json!({
         "scenario": "baseline-suspect", "ok": true, "nodes": NODES, "changed": CHANGED,
-        "touched_before_release": 0, "repaired": repaired.json["run"]["nodes"]["done"], "most_at_once": at_once,
+        "touched_before_release": touched, "repaired": repaired.json["run"]["nodes"]["done"], "most_at_once": at_once,
     });
     run.stop()?;
     Ok(outcome)
@@ -360,8 +363,4 @@ fn most_at_once(run: &Value) -> Result<usize> {
         most = most.max(now);
     }
     Ok(usize::try_from(most).unwrap_or(0))
-}
-
-fn step(what: &str) {
-    eprintln!("── {what}");
 }

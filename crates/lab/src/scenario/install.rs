@@ -1,7 +1,7 @@
 //! From power-on to a verified node: the install loop on real firmware, and what stops it.
 
 use super::appliance::Appliance;
-use super::{images, run_folder, tamper};
+use super::{images, run_folder, step, tamper};
 use crate::environment::LabEnvironment;
 use crate::netns::NetworkNamespace;
 use crate::qemu::{DiskBus, Firmware, Machine, MachineSpec};
@@ -488,10 +488,6 @@ const fn no_answer_text(firmware: Firmware) -> &'static str {
         // "No configuration methods succeeded", cut by the console's width.
         Firmware::Bios => "ipxe.org/040ee1",
     }
-}
-
-fn step(what: &str) {
-    eprintln!("── {what}");
 }
 
 fn count(value: &Value) -> Result<u64> {

@@ -100,6 +100,11 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
     }
 }
 
+/// Says which step of a scenario begins, or what came of one.
+fn step(what: &str) {
+    eprintln!("── {what}");
+}
+
 /// A new folder for a run, with the operator's SSH key in it.
 fn run_folder(environment: &LabEnvironment, purpose: &str) -> Result<PathBuf> {
     let folder = environment

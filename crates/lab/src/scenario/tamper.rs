@@ -1,6 +1,7 @@
 //! Somebody works on a running node over SSH; what they leave is found and repaired.
 
 use super::install::Run;
+use super::step;
 use crate::ssh::SshTarget;
 use crate::wait::wait_until;
 use anyhow::{Context as _, Result, ensure};
@@ -200,8 +201,4 @@ pub(super) fn add_to(outcome: &mut Value, tampered: &Tampered) {
     outcome["detect_max_s"] = json!((tampered.detect_max_secs * 10.0).round() / 10.0);
     outcome["remediated"] = json!(tampered.remediated);
     outcome["findings_left"] = json!(tampered.findings_left);
-}
-
-fn step(what: &str) {
-    eprintln!("── {what}");
 }

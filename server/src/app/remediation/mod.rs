@@ -163,7 +163,8 @@ pub async fn plan(app: &App, selection: &Selection) -> Result<PlanView, AppError
     };
     let is_unknown = |record: &&NodeRecord| {
         let (verdict, _) = drift::verdict(&drift::Evidence::of_node(record, now));
-        record.state == NodeState::Deployed && matches!(verdict, Verdict::Unknown | Verdict::Incomplete)
+        matches!(record.state, NodeState::Installed | NodeState::Deployed)
+            && matches!(verdict, Verdict::Unknown | Verdict::Incomplete)
     };
     Ok(PlanView {
         findings: basis.plan.nodes.iter().map(|node| node.steps.len() as u64).sum(),

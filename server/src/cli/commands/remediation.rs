@@ -45,11 +45,9 @@ pub async fn remediate(client: &Client, output: Output, arguments: &RemediateArg
     let run = Run::deserialize(&begun).context("the server's answer is not understood")?;
     if arguments.no_wait {
         output.show(&begun, render::run)?;
-        return Ok(if run.state == "finished" {
-            NOTHING_LEFT
-        } else {
-            DRIFT_LEFT
-        });
+        // A run that had nothing to do is over at once, and says nothing of what it left alone.
+        let answer = client.get_with(&["remediation", "plan"], &query).await?;
+        return Ok(exit_code(&Plan::deserialize(&answer)?));
     }
     let ended = wait(client, output, run).await?;
     // What is left is looked up again: a run that went well says nothing about what it left alone.

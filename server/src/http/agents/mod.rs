@@ -209,11 +209,11 @@ async fn content(State(app): State<App>, agent: Agent, Path(digest): Path<Digest
 
 async fn content_keep(
     State(app): State<App>,
-    _agent: Agent,
+    agent: Agent,
     Path(digest): Path<Digest>,
     body: axum::body::Bytes,
 ) -> Result<StatusCode, AppError> {
-    contents::keep(&app, digest, &body)
+    contents::keep(&app, agent.node, digest, &body)
         .await
         .map(|()| StatusCode::NO_CONTENT)
 }
