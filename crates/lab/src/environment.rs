@@ -20,6 +20,9 @@ pub struct LabEnvironment {
     /// The folder with the boot loaders that `cargo xtask setup` fetched
     #[arg(long, env = "PLUMBLINE_LOADERS", value_name = "FOLDER")]
     pub loaders: PathBuf,
+    /// The folder with the UEFI firmware that `cargo xtask setup` fetched
+    #[arg(long, env = "PLUMBLINE_FIRMWARE", value_name = "FOLDER")]
+    pub firmware_files: PathBuf,
 }
 
 impl LabEnvironment {
@@ -33,6 +36,7 @@ impl LabEnvironment {
             (&self.server, "the server binary"),
             (&self.agent, "the node's agent"),
             (&self.loaders, "the boot loaders"),
+            (&self.firmware_files, "the UEFI firmware"),
         ] {
             ensure!(
                 path.exists(),

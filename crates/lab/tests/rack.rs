@@ -27,6 +27,11 @@ fn without_root() -> bool {
     missing
 }
 
+/// What `cargo xtask setup` fetched.
+fn ovmf() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.plumbline/firmware")
+}
+
 fn namespace_exists(name: &str) -> bool {
     Path::new("/run/netns").join(name).exists()
 }
@@ -138,7 +143,7 @@ fn uefi_firmware_speaks_on_the_console_and_asks_the_network() {
     let namespace = NetworkNamespace::create_unique("test-uefi").unwrap();
     let spec = MachineSpec {
         cpus: 1,
-        ..MachineSpec::numbered(1)
+        ..MachineSpec::numbered(1, &ovmf())
     };
     let spec = spec.with_disk(folder.path(), 1 << 30, DiskBus::Virtio);
     let mut machine = Machine::prepare(spec, &namespace, folder.path()).unwrap();
@@ -173,7 +178,7 @@ fn http_boot_firmware_skips_pxe() {
     let spec = MachineSpec {
         cpus: 1,
         boot_protocol: BootProtocol::Http,
-        ..MachineSpec::numbered(1)
+        ..MachineSpec::numbered(1, &ovmf())
     };
     let mut machine = Machine::prepare(spec, &namespace, folder.path()).unwrap();
     machine.power_on().unwrap();
@@ -194,7 +199,7 @@ fn secure_boot_firmware_speaks_on_the_console_and_asks_the_network() {
     let spec = MachineSpec {
         cpus: 1,
         firmware: Firmware::UefiSecureBoot,
-        ..MachineSpec::numbered(1)
+        ..MachineSpec::numbered(1, &ovmf())
     };
     let mut machine = Machine::prepare(spec, &namespace, folder.path()).unwrap();
     machine.power_on().unwrap();
@@ -212,7 +217,7 @@ fn bios_firmware_speaks_on_the_console_and_asks_the_network() {
     let spec = MachineSpec {
         cpus: 1,
         firmware: Firmware::Bios,
-        ..MachineSpec::numbered(1)
+        ..MachineSpec::numbered(1, &ovmf())
     };
     let mut machine = Machine::prepare(spec, &namespace, folder.path()).unwrap();
     machine.power_on().unwrap();

@@ -20,6 +20,7 @@ pub fn run_lab(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
         .env("PLUMBLINE_ROOT", &workspace.root)
         .env("PLUMBLINE_SERVER", workspace.server())
         .env("PLUMBLINE_AGENT", workspace.node_agent())
-        .env("PLUMBLINE_LOADERS", workspace.loaders());
+        .env("PLUMBLINE_LOADERS", workspace.loaders())
+        .env("PLUMBLINE_FIRMWARE", workspace.firmware());
     run_shown("play in the virtual rack", &mut command)
 }

@@ -57,6 +57,11 @@ impl Workspace {
         self.work_folder().join("loaders")
     }
 
+    /// The UEFI firmware of virtual machines.
+    pub fn firmware(&self) -> PathBuf {
+        self.work_folder().join("firmware")
+    }
+
     /// The server binary.
     pub fn server(&self) -> PathBuf {
         self.target.join("debug/plumbline")

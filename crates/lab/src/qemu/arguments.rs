@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 /// The id of the machine's only network backend.
 pub(crate) const NETDEV_ID: &str = "n0";
 
-const OVMF_FOLDER: &str = "/usr/share/OVMF";
 /// `virtio-blk`'s serial field; NVMe and SMBIOS would take more.
 const DISK_SERIAL_BYTES_MAX: usize = 20;
 
@@ -86,6 +85,8 @@ pub struct MachineSpec {
     pub cpus: u32,
     /// Firmware.
     pub firmware: Firmware,
+    /// The folder with OVMF's files, for UEFI.
+    pub ovmf: PathBuf,
     /// Network boot protocol.
     pub boot_protocol: BootProtocol,
     /// Disks, in boot order.
@@ -96,8 +97,8 @@ pub struct MachineSpec {
 
 impl MachineSpec {
     /// A machine numbered `number` (1 to 255) of a rack: UEFI by PXE, 1 GiB, two processors, no disk yet, and an identity
-    /// that follows from the number.
-    pub fn numbered(number: u8) -> Self {
+    /// that follows from the number. `ovmf` is the folder with OVMF's files.
+    pub fn numbered(number: u8, ovmf: &Path) -> Self {
         Self {
             name: format!("node{number}"),
             tap: format!("tap{number}"),
@@ -105,6 +106,7 @@ impl MachineSpec {
             memory_mib: 1024,
             cpus: 2,
             firmware: Firmware::Uefi,
+            ovmf: ovmf.to_owned(),
             boot_protocol: BootProtocol::Pxe,
             disks: Vec::new(),
             smbios: Smbios {
@@ -166,11 +168,11 @@ pub(crate) struct Files {
     pub(crate) qmp_socket: PathBuf,
 }
 
-/// The variables that a machine's own copy starts from; none for BIOS.
+/// The file of the variables that a machine's own copy starts from, in OVMF's folder; none for BIOS.
 pub(crate) fn firmware_variables_template(firmware: Firmware) -> Option<&'static str> {
     match firmware {
-        Firmware::Uefi => Some("/usr/share/OVMF/OVMF_VARS_4M.fd"),
-        Firmware::UefiSecureBoot => Some("/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
+        Firmware::Uefi => Some("OVMF_VARS_4M.fd"),
+        Firmware::UefiSecureBoot => Some("OVMF_VARS_4M.ms.fd"),
         Firmware::Bios => None,
     }
 }
@@ -215,7 +217,7 @@ pub(crate) fn machine_arguments(spec: &MachineSpec, files: &Files) -> Vec<OsStri
 fn add_firmware(arguments: &mut Arguments, spec: &MachineSpec, files: &Files) {
     let code = match spec.firmware {
         Firmware::Uefi => "OVMF_CODE_4M.fd",
-        Firmware::UefiSecureBoot => "OVMF_CODE_4M.ms.fd",
+        Firmware::UefiSecureBoot => "OVMF_CODE_4M.secboot.fd",
         Firmware::Bios => return,
     };
     if spec.firmware == Firmware::UefiSecureBoot {
@@ -224,7 +226,7 @@ fn add_firmware(arguments: &mut Arguments, spec: &MachineSpec, files: &Files) {
     }
     arguments.option(
         "-drive",
-        format!("if=pflash,format=raw,readonly=on,file={OVMF_FOLDER}/{code}"),
+        path_option("if=pflash,format=raw,readonly=on,file=", &spec.ovmf.join(code)),
     );
     arguments.option(
         "-drive",
@@ -341,7 +343,7 @@ mod tests {
     #[test]
     fn a_uefi_machine_with_two_disks() {
         let folder = Path::new("/lab/node1");
-        let spec = MachineSpec::numbered(1).with_disk(folder, 8 << 30, DiskBus::Virtio);
+        let spec = MachineSpec::numbered(1, Path::new("/lab/ovmf")).with_disk(folder, 8 << 30, DiskBus::Virtio);
         let spec = spec.with_disk(folder, 4 << 30, DiskBus::Nvme);
         assert!(spec.check().is_ok());
         assert_eq!(text(&spec), include_str!("../../testdata/qemu-uefi.txt").trim_end());
@@ -351,7 +353,7 @@ mod tests {
     fn a_bios_machine_keeps_the_option_rom_and_has_no_flash() {
         let text = text(&MachineSpec {
             firmware: Firmware::Bios,
-            ..MachineSpec::numbered(1)
+            ..MachineSpec::numbered(1, Path::new("/lab/ovmf"))
         });
         assert!(
             !text.contains("romfile") && !text.contains("pflash") && !text.contains("fw_cfg"),
@@ -365,13 +367,13 @@ mod tests {
         let spec = MachineSpec {
             firmware,
             boot_protocol: BootProtocol::Http,
-            ..MachineSpec::numbered(1)
+            ..MachineSpec::numbered(1, Path::new("/lab/ovmf"))
         };
         let text = text(&spec);
         for words in [
             "-machine q35,accel=tcg,graphics=off,smm=on",
             "driver=cfi.pflash01,property=secure,value=on",
-            "OVMF_CODE_4M.ms.fd",
+            "OVMF_CODE_4M.secboot.fd",
             "opt/org.tianocore/IPv4PXESupport,string=no",
         ] {
             assert!(text.contains(words), "{words} in {text}");
@@ -380,16 +382,21 @@ mod tests {
 
     #[test]
     fn a_comma_cannot_add_an_option() {
-        let mut spec = MachineSpec::numbered(1);
+        let mut spec = MachineSpec::numbered(1, Path::new("/lab/ovmf"));
         spec.smbios.product = "GPU node, 8x".to_owned();
         assert!(text(&spec).contains("product=GPU node,, 8x"));
-        let spec = MachineSpec::numbered(1).with_disk(Path::new("/lab/a,snapshot=on"), 512, DiskBus::Virtio);
+        let spec = MachineSpec::numbered(1, Path::new("/lab/ovmf")).with_disk(
+            Path::new("/lab/a,snapshot=on"),
+            512,
+            DiskBus::Virtio,
+        );
         assert!(text(&spec).contains("file=/lab/a,,snapshot=on/disk0.img"));
     }
 
     #[test]
     fn a_serial_that_the_guest_would_see_cut_is_refused() {
-        let mut spec = MachineSpec::numbered(1).with_disk(Path::new("/lab"), 512, DiskBus::Virtio);
+        let mut spec =
+            MachineSpec::numbered(1, Path::new("/lab/ovmf")).with_disk(Path::new("/lab"), 512, DiskBus::Virtio);
         spec.disks[0].serial = "x".repeat(21);
         assert!(spec.check().unwrap_err().to_string().contains("1 to 20 bytes"));
     }

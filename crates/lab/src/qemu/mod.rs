@@ -57,7 +57,7 @@ impl Machine {
             pid: folder.join("pid"),
             qmp_socket: qmp_socket_path(&folder),
         };
-        prepare_variables(spec.firmware, &files)?;
+        prepare_variables(spec.firmware, &spec.ovmf, &files)?;
         for disk in &spec.disks {
             make_sparse(&disk.path, disk.size_bytes)?;
         }
@@ -88,7 +88,7 @@ impl Machine {
         if self.is_running()? {
             bail!("{} is on: its firmware cannot be changed", self.spec.name);
         }
-        prepare_variables(firmware, &self.files)?;
+        prepare_variables(firmware, &self.spec.ovmf, &self.files)?;
         self.spec.firmware = firmware;
         Ok(())
     }
@@ -252,12 +252,13 @@ impl Drop for Machine {
 }
 
 /// The machine's own copy of the firmware's variables, unless there is one.
-fn prepare_variables(firmware: Firmware, files: &Files) -> Result<()> {
+fn prepare_variables(firmware: Firmware, ovmf: &Path, files: &Files) -> Result<()> {
     if let Some(template) = firmware_variables_template(firmware)
         && !files.firmware_variables.exists()
     {
-        fs::copy(template, &files.firmware_variables)
-            .with_context(|| format!("cannot copy {template}; is Debian's package ovmf installed?"))?;
+        let template = ovmf.join(template);
+        fs::copy(&template, &files.firmware_variables)
+            .with_context(|| format!("cannot copy {}; `cargo xtask setup` fetches it", template.display()))?;
     }
     Ok(())
 }

@@ -142,7 +142,7 @@ impl Run {
         fs::create_dir_all(&machine_folder)?;
         let spec = MachineSpec {
             firmware,
-            ..MachineSpec::numbered(1)
+            ..MachineSpec::numbered(1, &environment.firmware_files)
         };
         let spec = spec.with_disk(&machine_folder, DISK_BYTES, DiskBus::Virtio);
         let machine = Machine::prepare(spec, &namespace, &machine_folder)?;
@@ -176,7 +176,7 @@ impl Run {
         fs::create_dir_all(&folder)?;
         let spec = MachineSpec {
             firmware: self.machine.spec().firmware,
-            ..MachineSpec::numbered(2)
+            ..MachineSpec::numbered(2, &self.machine.spec().ovmf)
         };
         let mac = spec.mac.clone();
         let mut neighbour = Machine::prepare(spec, self.appliance.namespace(), &folder)?;

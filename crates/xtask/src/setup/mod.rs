@@ -2,8 +2,10 @@
 //! quiet when there is nothing to do.
 
 mod apt_sources;
+mod firmware;
 mod grub_pc;
 mod loaders;
+mod newer_debian;
 mod packages;
 pub mod web;
 
@@ -11,7 +13,7 @@ use crate::workspace::{Workspace, is_root};
 use anyhow::{Context as _, Result};
 use std::fs;
 
-/// Does what is missing of: Debian packages, boot loaders, dashboard.
+/// Does what is missing of: Debian packages, boot loaders, firmware, dashboard.
 ///
 /// # Errors
 /// When something is missing and cannot be had; the message says what a person can do.
@@ -22,5 +24,6 @@ pub fn set_up(workspace: &Workspace) -> Result<()> {
     fs::create_dir_all(workspace.work_folder()).context("cannot make .plumbline")?;
     packages::install_missing()?;
     loaders::fetch_missing(&workspace.work_folder(), &workspace.loaders())?;
+    firmware::fetch_missing(&workspace.work_folder(), &workspace.firmware())?;
     web::build_if_needed(&workspace.root)
 }

@@ -8,11 +8,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Packages and what needs them.
-const REQUIRED: [(&str, &str); 21] = [
+const REQUIRED: [(&str, &str); 20] = [
     ("ca-certificates", "downloads over HTTPS"),
     ("chromium", "the dashboard's browser tests"),
     ("cpio", "initramfs archives"),
-    ("debian-archive-keyring", "checking the boot loaders' packages"),
+    (
+        "debian-archive-keyring",
+        "checking the packages of boot loaders and firmware",
+    ),
     ("dosfstools", "EFI system partitions"),
     ("e2fsprogs", "ext4 filesystems"),
     ("gdisk", "partition tables"),
@@ -23,7 +26,6 @@ const REQUIRED: [(&str, &str); 21] = [
     ("mold", "fast linking"),
     ("mtools", "EFI system partitions without mounting"),
     ("openssh-client", "commands on nodes"),
-    ("ovmf", "UEFI firmware of nodes"),
     ("postgresql", "the private database"),
     ("qemu-system-x86", "nodes"),
     ("seabios", "BIOS firmware of nodes"),
@@ -143,14 +145,14 @@ mod tests {
     fn unknown_removed_and_half_installed_packages_are_missing() {
         for status in [
             "",
-            "config-files ovmf\n",
-            "half-configured ovmf\n",
-            "installed ovmf-ia32\n",
+            "config-files seabios\n",
+            "half-configured seabios\n",
+            "installed seabios-ia32\n",
         ] {
-            let listed = format!("{}{status}", listing("ovmf"));
+            let listed = format!("{}{status}", listing("seabios"));
             assert_eq!(
                 missing_packages(&listed),
-                [("ovmf", "UEFI firmware of nodes")],
+                [("seabios", "BIOS firmware of nodes")],
                 "{status}"
             );
         }
