@@ -176,7 +176,11 @@ async fn set_clock(boot: &Api, console: &Console) {
     }
 }
 
-async fn send_inventory(api: &Api, inventory: &Inventory, console: &Console) -> Result<(), ApiError> {
+/// Sends the inventory, waiting for a server that is away; what was found is told on the console.
+///
+/// # Errors
+/// The server's refusal.
+pub async fn send_inventory(api: &Api, inventory: &Inventory, console: &Console) -> Result<(), ApiError> {
     let mut backoff = Backoff::default();
     console.say(format!(
         "{} processors, {} MB of memory, {} disks, {} network interfaces, {} PCI functions",

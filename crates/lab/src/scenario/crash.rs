@@ -151,7 +151,13 @@ fn check_end(crashes: &Crashes) -> Result<(u64, usize)> {
         let deployments = deployments.as_array().context("deployments")?;
         ensure!(deployments.len() == 1, "{name} has {} deployments", deployments.len());
         ensure!(deployments[0]["state"] == "verified", "{}", deployments[0]);
-        attempts = attempts.max(deployments[0]["attempt"].as_u64().unwrap_or(0));
+        let attempt = deployments[0]["attempt"].as_u64().context("attempt")?;
+        ensure!(
+            attempt == 1,
+            "a server away for seconds cost {name} an attempt: {}",
+            deployments[0]
+        );
+        attempts = attempts.max(attempt);
     }
     let runs = appliance.cli(&["remediation", "list"])?;
     ensure!(runs.as_array().is_some_and(|runs| runs.len() == 1), "{runs}");

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use manifest::{Digest, Header, Manifest};
 use plumbline_agent::api::Api;
+use plumbline_agent::ramdisk::Backoff;
 use protocol::latest::Authority;
 
 use super::node::SimulatedNode;
@@ -118,7 +119,15 @@ pub(super) fn installed_header(root: &Path) -> Result<Header> {
 /// Keeps it there after an installation.
 pub(super) async fn keep_header(images: &Api, image: Digest, root: &Path) -> Result<()> {
     let path = format!("{}/{image}/manifest", protocol::latest::paths::IMAGES);
-    let bytes = images.get_bytes(&path, 256 << 20).await?;
+    let mut backoff = Backoff::default();
+    // A server that is away is waited for, as the ramdisk does.
+    let bytes = loop {
+        match images.get_bytes(&path, 256 << 20).await {
+            Ok(bytes) => break bytes,
+            Err(error) if error.is_temporary() => tokio::time::sleep(backoff.pause()).await,
+            Err(error) => return Err(error.into()),
+        }
+    };
     let header = Manifest::decode(&bytes)?.header;
     let path = root.join("var/lib/plumbline/image-header.json");
     fs::create_dir_all(path.parent().context("a folder")?)?;

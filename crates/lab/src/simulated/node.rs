@@ -10,7 +10,7 @@ use plumbline_agent::deploy::{self, Context};
 use plumbline_agent::node::NodeParts;
 use plumbline_agent::ramdisk::{self, Console};
 use plumbline_agent::service::{self, Config};
-use protocol::latest::{Authority, Cpu, DeploySpec, Disk, Dmi, Inventory, Nic, Outcome, Task, paths};
+use protocol::latest::{Authority, Cpu, DeploySpec, Disk, Dmi, Inventory, Nic, Outcome, Task};
 
 use super::fleet::{FleetOptions, node_mac, node_name};
 
@@ -73,7 +73,7 @@ impl SimulatedNode {
     async fn run_deployer(&self, token: &str) -> Result<()> {
         let console = Console::silent();
         let claimed = ramdisk::claim(&self.authority, token, &self.mac, &console).await?;
-        claimed.api.send(paths::INVENTORY, &self.inventory()).await?;
+        ramdisk::send_inventory(&claimed.api, &self.inventory(), &console).await?;
         let context = Context {
             api: claimed.api,
             images: self.boot.clone(),
