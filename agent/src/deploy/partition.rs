@@ -129,7 +129,7 @@ fn make_esp(node: &Path, plan: &DiskPlan, layout: &Layout) -> anyhow::Result<()>
         "-F",
         "32",
         "-n",
-        "ESP",
+        &layout.esp_label,
         "-i",
         &layout.esp_volume_id,
         "-S",

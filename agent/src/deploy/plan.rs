@@ -80,6 +80,18 @@ impl DiskPlan {
             );
             return Err(PlanError::Layout(problem));
         }
+        let is_label = matches!(layout.esp_label.len(), 1..=11)
+            && layout
+                .esp_label
+                .bytes()
+                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit());
+        if !is_label {
+            let problem = format!(
+                "volume label {:?}: expected one to eleven upper-case letters and digits",
+                layout.esp_label
+            );
+            return Err(PlanError::Layout(problem));
+        }
         if !ESP_MIB.contains(&layout.esp_mib) {
             let problem = format!(
                 "an EFI system partition of {} MiB: expected {} to {}",
@@ -174,6 +186,7 @@ mod tests {
         Layout {
             esp_mib,
             esp_volume_id: "12AB34CD".to_owned(),
+            esp_label: "PL12AB34CD".to_owned(),
             root_uuid: uuid::Uuid::nil(),
         }
     }

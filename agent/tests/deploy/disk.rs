@@ -63,6 +63,7 @@ impl LoopDisk {
         let layout = Layout {
             esp_mib,
             esp_volume_id: "12AB34CD".to_owned(),
+            esp_label: "PL12AB34CD".to_owned(),
             root_uuid: UUID.parse().unwrap(),
         };
         let plan = DiskPlan::new(&disk, &layout).unwrap();

@@ -172,8 +172,10 @@ pub fn step(state: NodeState, observed: &Observed) -> Step {
         ) => Step::Transition {
             next: S::Deployed,
             reason: match (differences, not_looked_at) {
-                (0, 0) => "first full scan: no drift".to_owned(),
-                _ => format!("first full scan: {differences} differences, {not_looked_at} places not looked at"),
+                (0, 0) => "its first full scan found no drift".to_owned(),
+                _ => format!(
+                    "its first full scan found {differences} differences, and could not look at {not_looked_at} places"
+                ),
             },
         },
         (_, Observed::FullScan { .. }) => Step::Nothing,

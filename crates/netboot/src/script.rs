@@ -123,11 +123,25 @@ fn command_line(value: &str) -> Result<String, ScriptError> {
 /// Leaves iPXE so that the firmware takes the next boot device. BIOS firmware often starts over with the network
 /// instead, so there the first disk is started from here.
 const LEAVE: &str = "iseq ${platform} efi && exit 1 ||\nsanboot --no-describe --drive 0x80 || exit 1\n";
+/// Most characters of a FAT volume's label.
+const LABEL_CHARS_MAX: usize = 11;
 
 /// The default answer: boot the local disk. `node_name` and `reason` are shown, made safe.
-pub fn boot_local(node_name: &str, reason: &str) -> String {
+///
+/// By UEFI the fallback loader of the volume labelled `esp_label` is started from here. Going on to the firmware's next
+/// boot device, which is what happens when there is no such volume, would often be the same NIC by another protocol.
+/// Characters that a label does not have are left out.
+pub fn boot_local(node_name: &str, reason: &str, esp_label: &str) -> String {
     let (node_name, reason) = (plain(node_name), plain(reason));
-    format!("#!ipxe\necho Plumbline: {node_name}: booting the local disk: {reason}\nsleep 2\n{LEAVE}")
+    let label: String = esp_label
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(LABEL_CHARS_MAX)
+        .collect();
+    format!(
+        "#!ipxe\necho Plumbline: {node_name}: booting the local disk: {reason}\nsleep 2\n\
+         iseq ${{platform}} efi && sanboot --no-describe --drive 0 --label {label} ||\n{LEAVE}"
+    )
 }
 
 /// Tells a person why this machine is not helped, waits for them to read it, and goes on to the next boot device.
@@ -225,8 +239,8 @@ mod tests {
                 "{shown}"
             );
             assert_eq!(
-                commands(&boot_local(hostile, hostile)).len(),
-                commands(&boot_local("x", "x")).len()
+                commands(&boot_local(hostile, hostile, hostile)).len(),
+                commands(&boot_local("x", "x", "x")).len()
             );
         }
         let title = DeployerBoot {

@@ -60,7 +60,7 @@ fn golden_scripts_say_what_was_reviewed() {
     };
     for (file, script) in [
         ("deployer.ipxe", deployer(&boot).unwrap()),
-        ("boot_local.ipxe", boot_local("gpu-001", "nothing to do")),
+        ("boot_local.ipxe", boot_local("gpu-001", "nothing to do", "PL12AB34CD")),
         (
             "refuse.ipxe",
             refuse("nobody listed 52:54:00:aa:00:01; approve it in the dashboard"),

@@ -219,7 +219,8 @@ impl Store {
         )
         .execute(&mut *transaction)
         .await?;
-        let detail = format!("{} {}: {}", new.scope.as_str(), new.scope_value, new.reason);
+        let place = [new.scope.as_str(), new.scope_value.as_str()].join(" ");
+        let detail = format!("{}: {}", place.trim_end(), new.reason);
         let audit = NewAudit {
             actor: &new.made_by,
             action: new.kind.as_str(),

@@ -141,7 +141,8 @@ pub struct ReleaseRecord {
 }
 
 impl Store {
-    /// Begins a run. With nothing to do it is over at once.
+    /// Begins a run. With nothing to do it is over at once, and takes the place of its requester's earlier runs that had
+    /// nothing to do: a program that asks every ten minutes would bury the others.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] while another one runs.
@@ -184,6 +185,18 @@ impl Store {
             )
             .execute(&mut *transaction)
             .await?;
+        }
+        if is_over {
+            sqlx::query!(
+                "DELETE FROM remediation_runs WHERE requested_by = $1 AND id <> $2 AND state = 'finished'
+                 AND NOT EXISTS (SELECT FROM remediation_jobs WHERE run_id = remediation_runs.id)",
+                new.requested_by,
+                id.0
+            )
+            .execute(&mut *transaction)
+            .await?;
+            transaction.commit().await?;
+            return Ok(id);
         }
         let steps: usize = new.nodes.iter().map(|(plan, ..)| plan.steps.len()).sum();
         let audit = NewAudit {

@@ -10,6 +10,7 @@ use protocol::latest::Authority as AuthorityFile;
 use protocol::{DeploymentId, NodeId};
 use store::{DeploymentRecord, NewEvent, NodeRecord};
 
+use super::deployments::esp_label;
 use super::{App, AppError};
 use crate::config::{BootConfig, DhcpMode};
 
@@ -134,7 +135,7 @@ pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, App
     };
     let (text, what) = match next_boot(&node, open.as_ref(), claimed) {
         Next::Local { reason } => (
-            script::boot_local(&node_title(&node), &reason),
+            script::boot_local(&node_title(&node), &reason, &esp_label(node_id)),
             format!("boot the local disk: {reason}"),
         ),
         Next::Refuse { reason } => (script::refuse(&reason), format!("refused: {reason}")),
@@ -389,6 +390,7 @@ mod tests {
             layout: protocol::latest::Layout {
                 esp_mib: 256,
                 esp_volume_id: "0".into(),
+                esp_label: "PL12AB34CD".to_owned(),
                 root_uuid: uuid::Uuid::nil(),
             },
             state: DeploymentState::Waiting,

@@ -29,7 +29,7 @@ pub async fn request(
         image: image.digest,
         agent_layer: agent_layer.digest,
         disk_rule,
-        layout: layout(),
+        layout: layout(node),
         attempts_max: DEPLOYMENT_ATTEMPTS_MAX,
         requested_by: requested_by.to_owned(),
     };
@@ -94,12 +94,19 @@ async fn images_find(app: &App, reference: &str) -> Result<(ImageRecord, ImageRe
     Ok((image, agent_layer))
 }
 
-fn layout() -> Layout {
+fn layout(node: NodeId) -> Layout {
     Layout {
         esp_mib: ESP_MIB,
+        esp_label: esp_label(node),
         esp_volume_id: format!("{:08X}", rand::random::<u32>()),
         root_uuid: uuid::Uuid::new_v4(),
     }
+}
+
+/// The label of the EFI system partition that this node's installations have. The end of its id is random.
+pub fn esp_label(node: NodeId) -> String {
+    let id = node.0.simple().to_string().to_uppercase();
+    format!("PL{}", &id[id.len() - 8..])
 }
 
 fn disk_rule_check(rule: &DiskRule) -> Result<(), AppError> {
@@ -126,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_layout_is_what_the_tools_take() {
-        let layout = layout();
+        let layout = layout(NodeId::new());
         let id = layout.esp_volume_id.as_bytes();
         assert!(id.len() == 8 && id.iter().all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(b)));
         assert_eq!(layout.root_uuid.get_version_num(), 4);

@@ -261,6 +261,7 @@ mod tests {
         Layout {
             esp_mib: 256,
             esp_volume_id: "1A2B3C4D".into(),
+            esp_label: "PL12AB34CD".to_owned(),
             root_uuid: "01234567-89ab-cdef-0123-456789abcdef".parse().unwrap(),
         }
     }

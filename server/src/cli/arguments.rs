@@ -442,6 +442,9 @@ pub enum UserCommand {
         /// What they may do
         #[arg(long, default_value = "viewer")]
         role: RoleArgument,
+        /// For a program: nobody signs in by this name, only its tokens work
+        #[arg(long)]
+        no_password: bool,
     },
     /// Print a token for a program that acts as this user (PLUMBLINE_TOKEN)
     Token {

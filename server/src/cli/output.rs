@@ -55,7 +55,12 @@ impl Output {
     /// # Errors
     /// Standard output fails.
     pub fn json(self, answer: &Value) -> anyhow::Result<()> {
-        print(&(text::json(&serde_json::to_string_pretty(answer)?) + "\n"))
+        // One line for a program or a log, several for a person.
+        let encoded = match std::io::stdout().is_terminal() {
+            true => serde_json::to_string_pretty(answer)?,
+            false => serde_json::to_string(answer)?,
+        };
+        print(&(text::json(&encoded) + "\n"))
     }
 
     /// Says what was done, where there is nothing to show; nothing with `--json`.

@@ -163,6 +163,23 @@ async fn a_new_user_signs_in_with_the_password_that_was_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_acts_by_its_token_and_has_no_password() {
+    let server = Server::start().await;
+    let url = listen(&server).await;
+    let person = Person::new();
+    person.login(&url).await;
+    person
+        .ok(&["user", "add", "remediator", "--role", "admin", "--no-password"])
+        .await;
+    let token = person.ok(&["user", "token", "remediator", "--days", "366"]).await;
+    let mut program = Person::new().command(&["node", "add", "n1", "52:54:00:aa:00:01", "--server", &url]);
+    let output = program.env("PLUMBLINE_TOKEN", token.trim()).output().await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let audit = person.ok(&["audit"]).await;
+    assert!(audit.contains("remediator"), "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn events_are_followed_as_they_come() {
     let server = Server::start().await;
     let url = listen(&server).await;

@@ -7,7 +7,7 @@ import { byName, filterNodes, filterOf, sortNodes } from './nodes';
 import { stepsOf } from './plan';
 import { rateOf, withSample, type Sample } from './rate';
 import { match, planHref } from './routes';
-import { changeWord, shortValue, sideRows } from './sides';
+import { changeWord, shortValue, sideRows, wholeWords } from './sides';
 import { rowWindow } from './window';
 
 describe('format', () => {
@@ -145,4 +145,10 @@ test('the same step on many nodes is one line of a plan, the widest first', () =
     ['y', ['a', 'b']],
     ['x', ['b']],
   ]);
+});
+
+test('what was added or is gone is told in a few words', () => {
+  expect(wholeWords(undefined, { type: 'file', size: '33', mode: '0644', digest: 'ab', uid: '0' })).toBe('file, 33 bytes, 0644');
+  expect(wholeWords({ type: 'symlink', target: '/bin' }, undefined)).toBe('symlink, to /bin');
+  expect(wholeWords({ mode: '0644' }, { mode: '0600' })).toBe('');
 });

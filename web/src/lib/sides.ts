@@ -17,6 +17,15 @@ export function sideRows(expected: Attributes | null | undefined, actual: Attrib
   });
 }
 
+/** Of something that is wholly there or wholly not, what tells it best, in a few words; nothing of something changed. */
+export function wholeWords(expected: Attributes | null | undefined, actual: Attributes | null | undefined): string {
+  const whole = expected && actual ? undefined : (expected ?? actual);
+  if (!whole) return '';
+  const size = whole.size === undefined ? undefined : `${whole.size} bytes`;
+  const target = whole.target === undefined ? undefined : `to ${whole.target}`;
+  return [whole.type, target, size, whole.mode, whole.version, whole.state, whole.value].filter((part) => part !== undefined).join(', ');
+}
+
 /** In one word what differs. */
 export function changeWord(expected: Attributes | null | undefined, actual: Attributes | null | undefined): string {
   if (!expected) return 'added';

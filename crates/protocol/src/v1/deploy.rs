@@ -50,8 +50,17 @@ pub struct Layout {
     pub esp_mib: u32,
     /// Volume id of the ESP's FAT: eight upper-case hexadecimal digits.
     pub esp_volume_id: String,
+    /// Volume label of the ESP's FAT, by which the boot script finds the disk: one to eleven of `A-Z`, `0-9`. The node's
+    /// own, so that a disk from another node is not taken for it.
+    #[serde(default = "esp_label_default")]
+    pub esp_label: String,
     /// UUID of the root filesystem (ext4), which takes the rest of the disk.
     pub root_uuid: uuid::Uuid,
+}
+
+/// What every ESP was called before it had a label of its node.
+fn esp_label_default() -> String {
+    "ESP".to_owned()
 }
 
 /// What a deployment is doing. The order is the order of the stages.

@@ -62,6 +62,7 @@ pub async fn new_deployment(store: &Store, node_id: NodeId) -> NewDeployment {
         layout: Layout {
             esp_mib: 256,
             esp_volume_id: "1A2B3C4D".into(),
+            esp_label: "PL12AB34CD".to_owned(),
             root_uuid: uuid::Uuid::new_v4(),
         },
         attempts_max: 3,

@@ -89,6 +89,21 @@ async fn only_one_run_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_program_that_finds_nothing_to_do_does_not_bury_other_runs() {
+    let (_database, store) = store().await;
+    let (node, _) = drifted_node(&store).await;
+    let worked = store.run_create(&new_run(&[node])).await.unwrap();
+    store.run_stop(worked, "admin").await.unwrap();
+    let mut nothing = new_run(&[]);
+    nothing.requested_by = "cron".into();
+    store.run_create(&nothing).await.unwrap();
+    let newest = store.run_create(&nothing).await.unwrap();
+    let runs = store.run_list(None, 10).await.unwrap();
+    let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
+    assert_eq!(ids, [newest, worked]);
+}
+
+#[tokio::test]
 async fn a_job_is_given_out_once_and_pulled_as_often_as_an_answer_is_lost() {
     let (_database, store) = store().await;
     let (node, _) = drifted_node(&store).await;

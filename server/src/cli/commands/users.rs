@@ -14,13 +14,26 @@ use crate::cli::password::password_new;
 /// One line.
 pub async fn user(client: &Client, output: Output, command: &UserCommand) -> anyhow::Result<()> {
     match command {
-        UserCommand::Add { name, role } => {
-            let body = json!({ "name": name, "password": password_new(name)?, "role": role.as_str() });
+        UserCommand::Add {
+            name,
+            role,
+            no_password,
+        } => {
+            // A password that nobody ever sees is none.
+            let password = match no_password {
+                true => hex::encode(rand::random::<[u8; 32]>()),
+                false => password_new(name)?,
+            };
+            let body = json!({ "name": name, "password": password, "role": role.as_str() });
             let answer = client.send(Method::POST, &["users"], Some(&body)).await?;
             if output.json {
                 return output.json(&answer);
             }
-            output.say(&format!("{name} may sign in as {}", role.as_str()))
+            let role = role.as_str();
+            output.say(&match no_password {
+                true => format!("{name} may act as {role} with a token: plumbline user token {name}"),
+                false => format!("{name} may sign in as {role}"),
+            })
         }
         UserCommand::Token { name, days } => {
             let body = json!({ "days": days });
