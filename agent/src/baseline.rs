@@ -361,6 +361,34 @@ mod tests {
         assert!(!file.exists(), "a damaged copy is fetched again");
     }
 
+    /// aide/aide#122: a baseline that somebody edited or that is damaged gives an error that says so, wherever it is
+    /// touched, and is fetched again; no byte of it makes the agent stumble.
+    #[test]
+    fn aide_122_a_damaged_baseline_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ManifestStore::new(folder.path());
+        let manifest = Manifest::new(Header::new(ManifestKind::Os, "x", "1"), entries(20)).unwrap();
+        let (bytes, digest) = (manifest.encode().unwrap(), manifest.digest().unwrap());
+        let empty = kept(&store, ManifestKind::Overlay, 0);
+        let baseline = Baseline::new(NodeId::new(), digest, empty, empty);
+        for at in (0..bytes.len()).step_by(7) {
+            let mut edited = bytes.clone();
+            edited[at] = edited[at].wrapping_add(1);
+            for damaged in [edited.as_slice(), &bytes[..at], &[&bytes[..at], b"\xff\0\n"].concat()] {
+                store.put(&digest, damaged).unwrap();
+                let error = store.load(&baseline).unwrap_err();
+                assert!(error.to_string().contains("the content has digest"), "{error}");
+                assert!(!store.path(&digest).exists(), "it is not trusted again");
+                // Should it come under the digest that it has, it is no manifest or another one, and never a crash.
+                let own = Digest::of(damaged);
+                store.put(&own, damaged).unwrap();
+                let _ = store.load(&Baseline::new(baseline.node_id, own, empty, empty));
+            }
+        }
+        store.put(&digest, &bytes).unwrap();
+        assert_eq!(store.load(&baseline).unwrap().positions().count(), 20);
+    }
+
     #[test]
     fn what_is_not_canonical_is_refused_even_under_its_digest() {
         let folder = tempfile::tempdir().unwrap();

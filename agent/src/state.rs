@@ -158,8 +158,9 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
+    /// aide/aide#122: what somebody edited is forgotten and made anew.
     #[test]
-    fn state_survives_a_restart_and_damage_is_forgotten() {
+    fn aide_122_state_survives_a_restart_and_damage_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateFolder::open(folder.path()).unwrap();
         assert_eq!(state.acknowledged(), None);

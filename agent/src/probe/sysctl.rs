@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use drift::Observation;
@@ -47,12 +48,18 @@ fn read_key(base: &Path, key: &str) -> Result<Option<String>, Observation> {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())),
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT) => Ok(None),
+            // Root is refused as well where nobody may read: the key is an action (`net.ipv4.route.flush`), not a value.
+            Some(Errno::ACCESS | Errno::PERM) if is_write_only(&file) => Err(Observation::Unsupported),
             Some(Errno::ACCESS | Errno::PERM) => Err(Observation::Denied),
             _ => Err(Observation::Error {
                 detail: format!("{key}: {error}"),
             }),
         },
     }
+}
+
+fn is_write_only(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o444 == 0)
 }
 
 /// The path of a key below `/proc/sys`: the first separator tells whether `.` or `/` separates; with `.` a `/` stands
@@ -329,8 +336,23 @@ mod tests {
         );
     }
 
+    /// thias/puppet-sysctl PR#72: the kernel lets nobody read these, and there is nothing to read.
     #[test]
-    fn a_running_value_is_missing_empty_or_refused() {
+    fn puppet_sysctl_72_a_key_that_is_only_written_to_has_no_value() {
+        let keys = keys(&["net.ipv4.route.flush", "vm.compact_memory"]);
+        let there: Vec<_> = keys
+            .iter()
+            .filter(|key| Path::new("/proc/sys").join(key_path(key).unwrap()).exists())
+            .cloned()
+            .collect();
+        for (key, value) in read_running(Path::new("/"), there.iter()) {
+            assert_eq!(value, Err(Observation::Unsupported), "{key}");
+        }
+    }
+
+    /// ryran/xsos#96: missing is not empty.
+    #[test]
+    fn xsos_96_a_running_value_is_missing_empty_or_refused() {
         let base = tempfile::tempdir().unwrap();
         let folder = under(base.path(), "/proc/sys/net/ipv4/conf/enp3s0.200");
         std::fs::create_dir_all(&folder).unwrap();

@@ -197,7 +197,7 @@ pub fn scan_tree(expected: &Expected, options: &ScanOptions<'_>) -> TreeScan {
     }
 }
 
-/// Opens a root. A link in its place, a root that is not mounted, and a filesystem of the kernel's own are no roots.
+/// Opens a root. What is mounted there decides by its text whether it is touched at all. A link in its place, a root that is not mounted, and a filesystem of the kernel's own are no roots.
 pub(crate) fn open_root(base: &Path, root: &Root, is_folder: bool) -> Result<OwnedFd, Observation> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let failed = |error| observation("open root", error);
@@ -207,6 +207,11 @@ pub(crate) fn open_root(base: &Path, root: &Root, is_folder: bool) -> Result<Own
             check_filesystem(&top)?;
         }
         return Ok(top);
+    }
+    if !is_folder && let Some(filesystem) = Mounts::read(base).foreign_at(root.mount.as_bytes()) {
+        return Err(not_scanned(&format!(
+            "{filesystem} is mounted here, which may never answer"
+        )));
     }
     let relative = OsStr::from_bytes(root.mount.relative());
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;

@@ -1,12 +1,25 @@
 //! Mount points, known from text before any of them is touched: a system call on a dead network mount never returns.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Filesystems without a block device that lie in this machine all the same.
+const LOCAL: [&str; 8] = [
+    "bcachefs", "btrfs", "overlay", "ramfs", "squashfs", "tmpfs", "ubifs", "zfs",
+];
+
+/// What is mounted on one point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mounted {
+    filesystem: String,
+    /// Its files come from this machine's own memory and disks, so that somebody will answer.
+    is_local: bool,
+}
+
 /// Mount points below a folder, as paths inside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mounts(BTreeSet<Vec<u8>>);
+pub struct Mounts(BTreeMap<Vec<u8>, Mounted>);
 
 impl Mounts {
     /// From `/proc/self/mountinfo` (proc_pid_mountinfo(5)); `base` is an absolute path without links.
@@ -15,10 +28,13 @@ impl Mounts {
         let base = base.as_os_str().as_bytes();
         let base = base.strip_suffix(b"/").unwrap_or(base);
         let point = |line: &[u8]| {
-            let point = unescape(line.split(|&byte| byte == b' ').nth(4)?);
+            let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+            let point = unescape(words.get(4)?);
             let below = point.strip_prefix(base)?;
-            (below.len() > 1 && below.starts_with(b"/")).then(|| below.to_vec())
+            let mounted = Mounted::of_words(&words);
+            (below.len() > 1 && below.starts_with(b"/")).then(|| (below.to_vec(), mounted))
         };
+        // Of several on one point the last one counts.
         Self(mountinfo.split(|&byte| byte == b'\n').filter_map(point).collect())
     }
 
@@ -38,7 +54,31 @@ impl Mounts {
     /// Whether something is mounted exactly here.
     #[must_use]
     pub fn contains(&self, path: &[u8]) -> bool {
-        self.0.contains(path)
+        self.0.contains_key(path)
+    }
+
+    /// The filesystem that is mounted exactly here, where somebody outside this machine or outside its kernel must
+    /// answer for it: no system call may be made on it, since it may never return.
+    #[must_use]
+    pub fn foreign_at(&self, path: &[u8]) -> Option<&str> {
+        let mounted = self.0.get(path).filter(|mounted| !mounted.is_local)?;
+        Some(&mounted.filesystem)
+    }
+}
+
+impl Mounted {
+    /// From the words of a line: `25 22 0:44 / /srv rw master:1 - nfs4 host:/export rw`.
+    fn of_words(words: &[&[u8]]) -> Self {
+        let dash = words.iter().skip(6).position(|word| *word == b"-");
+        let filesystem = dash.and_then(|at| words.get(6 + at + 1));
+        let filesystem = String::from_utf8_lossy(filesystem.copied().unwrap_or_default()).into_owned();
+        // Block devices have a major number; NFS, FUSE, Lustre and all others have none.
+        let has_device = words.get(2).is_some_and(|device| !device.starts_with(b"0:"));
+        let is_fuse = filesystem.starts_with("fuse");
+        Self {
+            is_local: !is_fuse && (has_device || LOCAL.contains(&filesystem.as_str())),
+            filesystem,
+        }
     }
 }
 
@@ -48,7 +88,7 @@ impl Mounts {
     pub fn any_within(&self, path: &manifest::TreePath) -> bool {
         let is_within =
             |point: &Vec<u8>| manifest::TreePath::from_bytes(point.clone()).is_ok_and(|p| p.is_within(path));
-        self.0.iter().any(is_within)
+        self.0.keys().any(is_within)
     }
 }
 
@@ -75,6 +115,8 @@ mod tests {
         23 22 0:21 / /proc rw - proc proc rw\n\
         24 22 254:1 / /boot/efi rw - vfat /dev/vda1 rw\n\
         25 22 0:44 / /srv/with\\040space\\134x rw master:1 - nfs4 dead:/export rw\n\
+        26 22 8:17 / /srv/disk rw - fuseblk /dev/sdb1 rw\n\
+        27 22 0:30 / /tmp rw shared:5 master:1 - tmpfs tmpfs rw\n\
         garbage\n";
 
     #[test]
@@ -88,6 +130,15 @@ mod tests {
             (b"/boot", false),
         ] {
             assert_eq!(mounts.contains(path), expected, "{}", path.escape_ascii());
+        }
+        for (path, expected) in [
+            (b"/srv/with space\\x".as_slice(), Some("nfs4")),
+            (b"/srv/disk", Some("fuseblk")),
+            (b"/tmp", None),
+            (b"/boot/efi", None),
+            (b"/srv", None),
+        ] {
+            assert_eq!(mounts.foreign_at(path), expected, "{}", path.escape_ascii());
         }
         let below = Mounts::parse(MOUNTINFO, Path::new("/boot"));
         assert!(below.contains(b"/efi"));

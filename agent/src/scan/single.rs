@@ -139,11 +139,10 @@ impl<'a> Looker<'a> {
         let is_folder = matches!(observed.kind, ObservedKind::Other(EntryKind::Directory));
         let place = if is_folder { Place::Folder } else { Place::Other };
         let outcome = match &entry {
+            _ if self.expected.allows_instead(path, &observed.kind) => return PathLook::of(place),
             Some(entry) => compare_entry(path, Some(entry), entry.class, observed, root.filesystem),
+            None if is_folder && self.expected.implies_folder(path) => return PathLook::of(place),
             None if self.expected.lists_below(path) => {
-                if is_folder {
-                    return PathLook::of(place);
-                }
                 let mut outcome = compare_entry(path, None, PathClass::Pinned, observed, FilesystemKind::Vfat);
                 if let Some(difference) = &mut outcome.difference {
                     difference.expected = Some(Attributes::from_pairs([("type", EntryKind::Directory.type_name())]));
@@ -214,7 +213,7 @@ fn covering_folder(expected: &Expected, root: &Root, path: &TreePath) -> Option<
         above.push(folder);
     }
     above.into_iter().rev().find(|folder| {
-        let is_known = entry_of(expected, root, folder).is_some() || expected.lists_below(folder);
+        let is_known = entry_of(expected, root, folder).is_some() || expected.implies_folder(folder);
         !is_known && (expected.rule_of(folder) == PathClass::Ignored || !expected.allows_unlisted(folder))
     })
 }

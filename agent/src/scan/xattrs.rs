@@ -74,9 +74,9 @@ fn text(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// canonical/lxd#10090, burp#409.
+    /// canonical/lxd#10090: a filesystem announces more than there is. grke/burp#409: a value grows in between.
     #[test]
-    fn growing_and_over_reported_values_are_read() {
+    fn lxd_10090_growing_and_over_reported_values_are_read() {
         let mut sizes = [3usize, 10, 200, 100].into_iter();
         // Announced 3, then grown beyond the buffer; announced 200, then only 100.
         let value = grown(|buffer| {
@@ -97,9 +97,9 @@ mod tests {
         assert_eq!(grown(|_| Err(Errno::TOOBIG)), Err(Errno::TOOBIG));
     }
 
-    /// restic#3422.
+    /// restic/restic#3422: such a path is told as one whose attributes nobody could read, and the scan goes on.
     #[test]
-    fn a_list_that_is_too_big_is_unknown_and_not_empty() {
+    fn restic_3422_a_list_that_is_too_big_is_unknown_and_not_empty() {
         let Observation::Error { detail } = unreadable(Errno::TOOBIG) else {
             panic!()
         };

@@ -20,7 +20,7 @@ fn sequences_rise_even_when_the_agent_restarts_or_hurries() {
 
 /// wazuh/wazuh#38439: a clock that is wrong is no key that was revoked.
 #[test]
-fn a_wrong_clock_is_told_from_other_trouble() {
+fn wazuh_38439_a_wrong_clock_is_told_from_other_trouble() {
     let wrong = rustls::Error::InvalidCertificate(rustls::CertificateError::NotValidYet);
     assert!(is_clock_problem(&wrong.to_string()), "{wrong}");
     let wrong = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
@@ -185,8 +185,9 @@ async fn first_everything_is_told_then_what_changed_then_only_the_digest() {
     assert_eq!(again.baseline().unwrap().0, baseline.digest);
 }
 
+/// osquery/osquery#5299, #7945, #7799, #3378: a stream of changes that lost its base begins anew with everything.
 #[tokio::test]
-async fn a_server_that_lacks_the_base_or_the_state_gets_everything() {
+async fn osquery_5299_a_server_that_lacks_the_base_or_the_state_gets_everything() {
     let mut f = Fixture::new().await;
     let baseline = f.offer("1", &f.keys[0]);
     f.reply(&[accepted()]);
@@ -227,6 +228,40 @@ async fn a_new_baseline_is_fetched_and_old_states_are_dropped() {
     assert_eq!(f.contact.acknowledged(), None);
 }
 
+/// openshift/file-integrity-operator PR#388: a new baseline takes the place of the old one whole or not at all, and the
+/// same one again changes nothing.
+#[tokio::test]
+async fn fio_388_a_baseline_is_exchanged_whole_once_and_never_half() {
+    let mut f = Fixture::new().await;
+    let old = f.offer("1", &f.keys[0]);
+    f.contact.talk().await;
+    f.contact.scan_started();
+    let new = f.offer("2", &f.keys[0]);
+    // The last of its manifests does not come.
+    let overlay = format!("{}/{}", paths::MANIFESTS, new.overlay);
+    f.server.forget(&overlay);
+    f.contact.talk().await;
+    let held = |contact: &Contact| contact.baseline().map(|(digest, _)| digest);
+    assert_eq!(held(&f.contact), Some(old.digest));
+    // A crash in between: what was held is held again.
+    f.contact = contact(&f.url, f.folder.path(), &f.keys, f.folder.path());
+    assert_eq!(held(&f.contact), Some(old.digest));
+    f.offer("2", &f.keys[0]);
+    f.contact.talk().await;
+    assert_eq!(held(&f.contact), Some(new.digest));
+    f.contact = contact(&f.url, f.folder.path(), &f.keys, f.folder.path());
+    assert_eq!(held(&f.contact), Some(new.digest));
+    f.contact.talk().await;
+    f.contact.scan_started();
+    // Asked for several times, the same one is no news.
+    for _ in 0..3 {
+        f.contact.is_baseline_confirmed = false;
+        f.contact.talk().await;
+    }
+    assert_eq!(held(&f.contact), Some(new.digest));
+    assert!(!f.contact.is_scan_wanted());
+}
+
 #[tokio::test]
 async fn a_manifest_signed_by_somebody_else_is_never_looked_by() {
     let mut f = Fixture::new().await;
@@ -241,8 +276,9 @@ async fn a_manifest_signed_by_somebody_else_is_never_looked_by() {
     assert_eq!(f.contact.baseline().unwrap().0, good.digest, "the one it has stays");
 }
 
+/// fleetdm/fleet#3271: what the server asks for by `Retry-After` holds for news as well.
 #[tokio::test]
-async fn the_newest_state_waits_for_a_server_that_is_away() {
+async fn fleet_3271_the_newest_state_waits_for_a_server_that_is_away() {
     let mut f = Fixture::new().await;
     let baseline = f.offer("1", &f.keys[0]);
     f.contact.talk().await;

@@ -52,9 +52,9 @@ pub(super) fn chance() -> f64 {
 mod tests {
     use super::*;
 
-    /// fleetdm/fleet#3271.
+    /// fleetdm/fleet#3271: thousands of agents do not come back at once, and a server that asks for time gets it.
     #[test]
-    fn pauses_grow_to_a_limit_and_obey_the_server() {
+    fn fleet_3271_pauses_grow_to_a_limit_and_obey_the_server() {
         let secs = |failures, asked, chance| pause_after_failure(failures, asked, chance).as_secs();
         assert_eq!(
             [1, 2, 3, 8, 40].map(|failures| secs(failures, None, 1.0)),
@@ -79,8 +79,9 @@ mod tests {
         );
     }
 
+    /// fleetdm/fleet#13527: nor do they echo at every interval.
     #[test]
-    fn regular_pauses_are_spread() {
+    fn fleet_13527_regular_pauses_are_spread() {
         let minute = Duration::from_secs(60);
         assert_eq!(jittered(minute, 0.0).as_secs(), 54);
         assert_eq!(jittered(minute, 1.0).as_secs(), 66);

@@ -32,10 +32,7 @@ impl Fleet {
         std::fs::create_dir(base.path().join("etc")).unwrap();
         std::fs::write(base.path().join("etc/motd"), "good").unwrap();
         let mut header = Header::new(ManifestKind::Os, "x", "1");
-        let volatile = |pattern: &str| ClassRule {
-            path: pattern.parse().unwrap(),
-            class: PathClass::Volatile,
-        };
+        let volatile = |pattern: &str| ClassRule::new(pattern.parse().unwrap(), PathClass::Volatile);
         header.classes = ClassRules(vec![volatile("/var/**"), volatile("/proc/**")]);
         header.sysctls = [("kernel.x".to_owned(), "1".to_owned())].into();
         std::fs::create_dir_all(base.path().join("proc/sys/kernel")).unwrap();

@@ -95,10 +95,7 @@ mod tests {
                 ("/tmp", PathClass::Pinned),
                 ("/etc/key", PathClass::Seeded),
             ]
-            .map(|(pattern, class)| ClassRule {
-                path: pattern.parse().unwrap(),
-                class,
-            })
+            .map(|(pattern, class)| ClassRule::new(pattern.parse().unwrap(), class))
             .into(),
         );
         let entry = |at: &str, kind| Entry {

@@ -44,9 +44,9 @@ fn an_unchanged_file_is_read_once_a_day() {
     );
 }
 
-/// wazuh/wazuh#7829: the inode is a validator and never a key.
+/// wazuh/wazuh#7829, #8825: the inode is a validator and never a key.
 #[test]
-fn no_way_of_changing_a_file_goes_unseen() {
+fn wazuh_7829_no_way_of_changing_a_file_goes_unseen() {
     type Change = fn(&Tree);
     let changes: [Change; 4] = [
         // In place, with size and modification time put back.

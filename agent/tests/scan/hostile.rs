@@ -7,99 +7,101 @@ use rustix::io::Errno;
 
 use super::tree::{Tree, lines};
 
-/// wazuh/wazuh#3007, fapolicyd PR#355.
+/// wazuh/wazuh#3007: a pipe is named and never opened, which would wait for ever.
 #[test]
-fn pipes_sockets_and_devices_are_named_and_never_opened() {
-    let mut socket = None;
+fn wazuh_3007_pipes_are_named_and_never_opened() {
     let found = Tree::new().changed(|tree| {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            tree.path("etc/pipe"),
-            rustix::fs::FileType::Fifo,
-            mode,
-            0,
-        )
-        .unwrap();
-        socket = Some(UnixListener::bind(tree.path("etc/socket")).unwrap());
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, tree.path("etc/pipe"), kind, mode, 0).unwrap();
     });
-    assert_eq!(
-        found,
-        [
-            "/etc/pipe - > mode=0600 type=fifo",
-            "/etc/socket - > mode=0755 type=socket"
-        ]
-    );
+    assert_eq!(found, ["/etc/pipe - > mode=0600 type=fifo"]);
 }
 
-/// OpenSCAP/openscap#2124, wazuh/wazuh#2207: neither into the kernel's own trees nor round in circles.
+/// linux-application-whitelisting/fapolicyd PR#355: a socket is named, has no content, and ends nothing.
 #[test]
-fn links_are_never_followed() {
+fn fapolicyd_355_sockets_are_named_and_have_no_content() {
+    let mut socket = None;
     let found = Tree::new().changed(|tree| {
-        for (target, name) in [
-            (".", "etc/loop"),
-            ("/sys/class", "etc/gpu0"),
-            ("missing", "etc/dangling"),
-        ] {
+        socket = Some(UnixListener::bind(tree.path("etc/socket")).unwrap());
+    });
+    assert_eq!(found, ["/etc/socket - > mode=0755 type=socket"]);
+}
+
+/// What is left of lines without the targets of links.
+fn ends(found: &[String]) -> Vec<&str> {
+    let end = |line: &'_ String| line.find(" target=").map_or(line.len(), |at| at);
+    found.iter().map(|line| &line[..end(line)]).collect()
+}
+
+/// OpenSCAP/openscap#2124: a link into sysfs beside an accelerator leads nowhere, and a folder that became a link holds
+/// nothing.
+#[test]
+fn openscap_2124_links_are_never_followed() {
+    let found = Tree::new().changed(|tree| {
+        for (target, name) in [("/sys/class/pci_bus", "etc/gpu0"), ("missing", "etc/dangling")] {
             std::os::unix::fs::symlink(target, tree.path(name)).unwrap();
         }
-        // A pipe in the place of a listed folder's name, behind a link.
         std::fs::remove_dir_all(tree.path("etc/ssl")).unwrap();
         std::os::unix::fs::symlink(tree.path("etc"), tree.path("etc/ssl")).unwrap();
     });
-    let ends: Vec<_> = found
-        .iter()
-        .map(|line| line.split(" target=").next().unwrap())
-        .collect();
     assert_eq!(
-        ends,
-        [
-            "/etc/dangling - >",
-            "/etc/gpu0 - >",
-            "/etc/loop - >",
-            "/etc/ssl type=directory >"
-        ]
+        ends(&found),
+        ["/etc/dangling - >", "/etc/gpu0 - >", "/etc/ssl type=directory >"]
     );
-    assert!(found[2].contains("target=. type=symlink"), "{}", found[2]);
 }
 
-/// wazuh/wazuh#23354, CVE-2025-54389.
+/// wazuh/wazuh#2207, #2308: a link to its own folder is one path, and its text is what it is.
 #[test]
-fn names_are_bytes_and_cannot_forge_lines() {
+fn wazuh_2207_a_link_to_itself_is_one_path() {
+    let found = Tree::new().changed(|tree| std::os::unix::fs::symlink(".", tree.path("etc/loop")).unwrap());
+    assert_eq!(found, ["/etc/loop - > target=. type=symlink"]);
+}
+
+/// wazuh/wazuh#23354, #23545: names are bytes; one that is no text is told, and found again where it is listed.
+#[test]
+fn wazuh_23354_names_that_are_not_text_are_told() {
+    let added = |tree: &Tree| std::fs::write(tree.raw_path(b"etc/V\xEDctor"), "y").unwrap();
+    let found = Tree::new().changed(added);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("/etc/V\\xedctor - > "), "{found:?}");
+    let tree = Tree::new();
+    std::fs::write(tree.raw_path(b"etc/V\xEDctor"), "x").unwrap();
+    assert_eq!(tree.changed(added), ["/etc/V\\xedctor digest=2d71 > digest=a1fc"]);
+}
+
+/// AIDE CVE-2025-54389, aide/aide#189: no name forges or hides a line, and none reads like another one.
+#[test]
+fn aide_cve_2025_54389_names_cannot_forge_lines() {
     let found = Tree::new().changed(|tree| {
         for name in [
-            b"etc/V\xEDctor".as_slice(),
-            b"etc/ok\nfile ",
+            b"etc/ok\n\xc2\x85file ".as_slice(),
             b"etc/\x1b[2K",
             b"etc/back\\slash",
+            b"etc/back\\x0aslash",
+            "etc/\u{202e}txt".as_bytes(),
         ] {
             std::fs::write(tree.raw_path(name), "").unwrap();
         }
     });
     let keys: Vec<_> = found.iter().map(|line| line.split(" - >").next().unwrap()).collect();
+    let is_plain = |key: &str| key.chars().all(|c| !c.is_control() && c.is_ascii());
+    assert!(keys.iter().all(|key| is_plain(key)), "{keys:?}");
     assert_eq!(
         keys,
         [
-            "/etc/V\\xedctor",
             "/etc/\\x1b[2K",
+            "/etc/\\xe2\\x80\\xaetxt",
             "/etc/back\\\\slash",
-            "/etc/ok\\x0afile "
+            "/etc/back\\\\x0aslash",
+            "/etc/ok\\x0a\\xc2\\x85file ",
         ]
-        .map(|key| key.to_owned())
     );
 }
 
+/// aide/aide#75, #96: an ACL for an account that nobody knows is bytes; nobody is asked for names.
 #[test]
-fn listed_names_that_are_not_text_are_found_again() {
-    let tree = Tree::new();
-    std::fs::write(tree.raw_path(b"etc/V\xEDctor"), "x").unwrap();
-    let found = tree.changed(|tree| std::fs::write(tree.raw_path(b"etc/V\xEDctor"), "y").unwrap());
-    assert_eq!(found, ["/etc/V\\xedctor digest=2d71 > digest=a1fc"]);
-}
-
-/// aide/aide#75.
-#[test]
-fn an_acl_for_an_account_that_nobody_knows_is_bytes() {
+fn aide_75_an_acl_for_an_account_that_nobody_knows_is_bytes() {
     // acl(5) as the kernel keeps it: version 2, then tag, permissions, id.
     let entry = |tag: u16, permissions: u16, id: u32| {
         [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -124,9 +126,9 @@ fn an_acl_for_an_account_that_nobody_knows_is_bytes() {
     );
 }
 
-/// wazuh/wazuh PR#17415: sizes beyond 2 and beyond 4 GiB.
+/// wazuh/wazuh PR#17415: sizes beyond 2 and 4 GiB are exact, also as JSON, and holes of 8 TiB are not read.
 #[test]
-fn huge_sparse_files_are_not_read() {
+fn wazuh_17415_huge_sparse_files_are_not_read() {
     let tree = Tree::new();
     let expected = tree.expected();
     for (name, size) in [("etc/motd", 5u64 << 30), ("etc/added", 8 << 40)] {
@@ -147,6 +149,11 @@ fn huge_sparse_files_are_not_read() {
         ]
     );
     assert!(scan.hashed_bytes < 1000, "{}", scan.hashed_bytes);
+    let text = serde_json::to_string(&scan.findings.differences).unwrap();
+    assert!(
+        text.contains("\"8796093022208\"") && text.contains("\"5368709120\""),
+        "text, which no reader rounds: {text}"
+    );
 }
 
 /// Folders that refuse to be opened.
@@ -158,9 +165,9 @@ impl Interference for Refusing {
     }
 }
 
-/// osquery/osquery#7291: "removed" is only concluded from a complete look.
+/// osquery/osquery#7306: "removed" is only concluded from a complete look.
 #[test]
-fn nothing_is_gone_that_could_not_be_looked_at() {
+fn osquery_7306_nothing_is_gone_that_could_not_be_looked_at() {
     let tree = Tree::new();
     let expected = tree.expected();
     std::fs::remove_dir_all(tree.path("etc/ssl/b")).unwrap();
@@ -176,7 +183,7 @@ fn nothing_is_gone_that_could_not_be_looked_at() {
 
 /// osquery/osquery#7291: a part is never told as the whole.
 #[test]
-fn a_scan_that_stops_at_a_bound_says_so() {
+fn osquery_7291_a_scan_that_stops_at_a_bound_says_so() {
     let tree = Tree::new();
     for at in 0..100 {
         std::fs::write(tree.path(&format!("var/log/{at}")), "").unwrap();

@@ -72,15 +72,16 @@ fn truncate(tree: &Tree, _: u32) {
 
 /// aide/aide#124: one handle, a look before and after, and never a half hash.
 #[test]
-fn a_file_that_shrinks_while_it_is_read_is_read_again() {
+fn aide_124_a_file_that_shrinks_while_it_is_read_is_read_again() {
     assert_eq!(
         scanned(1, None, Some(truncate)),
         ["/etc/motd digest=448c size=10485760 > digest=e3b0 size=0"]
     );
 }
 
+/// aide/aide#124, #72: tried again a few times, then said to be unstable; the scan goes on.
 #[test]
-fn a_file_that_never_rests_is_unstable_and_has_no_digest() {
+fn aide_124_a_file_that_never_rests_is_unstable_and_has_no_digest() {
     fn append(tree: &Tree, left: u32) {
         std::fs::write(tree.path("etc/motd"), vec![left as u8; (11 << 20) + left as usize % 7]).unwrap();
     }
@@ -90,8 +91,9 @@ fn a_file_that_never_rests_is_unstable_and_has_no_digest() {
     assert_eq!(found[1], "/etc/motd ? unstable");
 }
 
+/// aide/aide#124: the same size says nothing.
 #[test]
-fn a_file_rewritten_with_the_same_size_is_unstable_and_never_fine() {
+fn aide_124_a_file_rewritten_with_the_same_size_is_unstable_and_never_fine() {
     fn rewrite(tree: &Tree, _: u32) {
         // Only the change time tells: content, size and modification time are put back.
         let path = tree.path("etc/motd");
@@ -110,7 +112,7 @@ fn a_file_rewritten_with_the_same_size_is_unstable_and_never_fine() {
 
 /// wazuh/wazuh#3007: what is swapped between the look and the opening does not hold a scan up.
 #[test]
-fn a_pipe_or_a_link_that_takes_the_place_of_a_file_is_what_is_found() {
+fn wazuh_3007_a_pipe_or_a_link_that_takes_the_place_of_a_file_is_what_is_found() {
     fn pipe(tree: &Tree, _: u32) {
         let path = tree.path("etc/motd");
         std::fs::remove_file(&path).unwrap();

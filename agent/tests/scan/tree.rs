@@ -70,10 +70,7 @@ impl Tree {
     pub fn manifest(&self) -> Manifest {
         let mut header = Header::new(ManifestKind::Os, "tree", "1");
         header.roots = self.roots.clone();
-        let rule = |(pattern, class): &(&str, PathClass)| ClassRule {
-            path: pattern.parse().unwrap(),
-            class: *class,
-        };
+        let rule = |(pattern, class): &(&str, PathClass)| ClassRule::new(pattern.parse().unwrap(), *class);
         header.classes = ClassRules(self.rules.iter().map(rule).collect());
         let mut entries = Vec::new();
         let mut folders = vec![TreePath::root()];

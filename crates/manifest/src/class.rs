@@ -51,6 +51,29 @@ pub struct ClassRule {
     pub path: PathPattern,
     /// Their class.
     pub class: PathClass,
+    /// A regular file with any content is as it should be, whatever is listed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub or_file: bool,
+    /// A link that holds exactly one of these texts (escaped) is as it should be, whatever is listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub or_links: Vec<String>,
+}
+
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl ClassRule {
+    /// A rule that allows nothing beside what is listed.
+    #[must_use]
+    pub const fn new(path: PathPattern, class: PathClass) -> Self {
+        Self {
+            path,
+            class,
+            or_file: false,
+            or_links: Vec::new(),
+        }
+    }
 }
 
 /// Ordered rules; the last one that covers a path decides, and a path that none covers is `pinned`.
@@ -65,11 +88,13 @@ impl ClassRules {
     /// The class of this path.
     #[must_use]
     pub fn class_of(&self, path: &TreePath) -> PathClass {
-        self.0
-            .iter()
-            .rev()
-            .find(|rule| rule.path.matches(path))
-            .map_or(PathClass::Pinned, |rule| rule.class)
+        self.rule_of(path).map_or(PathClass::Pinned, |rule| rule.class)
+    }
+
+    /// The rule that decides about this path.
+    #[must_use]
+    pub fn rule_of(&self, path: &TreePath) -> Option<&ClassRule> {
+        self.0.iter().rev().find(|rule| rule.path.matches(path))
     }
 
     /// Whether a path that is in no manifest may be there.
@@ -100,5 +125,15 @@ mod tests {
         assert_eq!(rules.class_of(&"/etc".parse().unwrap()), PathClass::Pinned);
         assert!(rules.allows_unlisted(&"/var/lib/new".parse().unwrap()));
         assert!(!rules.allows_unlisted(&"/etc/new".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_rule_that_allows_nothing_else_is_written_as_ever() {
+        let rule = ClassRule::new("/etc/x".parse().unwrap(), PathClass::Seeded);
+        let text = serde_json::to_string(&rule).unwrap();
+        assert_eq!(text, r#"{"path":"/etc/x","class":"seeded"}"#);
+        let either = r#"{"path":"/etc/x","class":"seeded","or_file":true,"or_links":["../y"]}"#;
+        let rule: ClassRule = serde_json::from_str(either).unwrap();
+        assert_eq!(serde_json::to_string(&rule).unwrap(), either);
     }
 }

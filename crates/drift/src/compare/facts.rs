@@ -24,7 +24,13 @@ pub struct FactFindings {
 }
 
 impl FactFindings {
-    fn differs(&mut self, kind: FindingKind, key: &str, expected: Option<Attributes>, actual: Option<Attributes>) {
+    pub(super) fn differs(
+        &mut self,
+        kind: FindingKind,
+        key: &str,
+        expected: Option<Attributes>,
+        actual: Option<Attributes>,
+    ) {
         self.differences.push(Difference {
             kind,
             key: value_text(key.as_bytes()),
@@ -33,7 +39,7 @@ impl FactFindings {
         });
     }
 
-    fn unknown(&mut self, kind: FindingKind, key: &str, observation: &Observation) {
+    pub(super) fn unknown(&mut self, kind: FindingKind, key: &str, observation: &Observation) {
         self.unknown.push(Unknown {
             kind,
             key: value_text(key.as_bytes()),
@@ -41,12 +47,12 @@ impl FactFindings {
         });
     }
 
-    fn counted(&mut self, kind: FindingKind, count: usize) {
+    pub(super) fn counted(&mut self, kind: FindingKind, count: usize) {
         *self.facts_by_kind.entry(kind).or_default() += count as u64;
     }
 
     /// The value, or a note that all of this kind is unknown.
-    fn known<'a, T>(&mut self, kind: FindingKind, observed: &'a Result<T, Observation>) -> Option<&'a T> {
+    pub(super) fn known<'a, T>(&mut self, kind: FindingKind, observed: &'a Result<T, Observation>) -> Option<&'a T> {
         match observed {
             Ok(value) => Some(value),
             Err(observation) => {
@@ -57,7 +63,7 @@ impl FactFindings {
     }
 
     /// One value that should hold: differs when it is another or none.
-    fn value(&mut self, kind: FindingKind, key: &str, name: &str, expected: &str, actual: Option<&str>) {
+    pub(super) fn value(&mut self, kind: FindingKind, key: &str, name: &str, expected: &str, actual: Option<&str>) {
         if actual != Some(expected) {
             let side = |text: &str| Attributes::from_pairs([(name, value_text(text.as_bytes()))]);
             self.differs(kind, key, Some(side(expected)), actual.map(side));
@@ -71,7 +77,7 @@ pub fn compare_facts(expected: &ExpectedFacts, observed: &ObservedFacts) -> Fact
     let mut findings = FactFindings::default();
     packages(&mut findings, expected, observed);
     units(&mut findings, expected, observed);
-    sysctls(&mut findings, expected, observed);
+    super::sysctls::compare(&mut findings, expected, observed);
     kernel(&mut findings, expected, observed);
     modules(&mut findings, expected, observed);
     accounts(&mut findings, expected, observed);
@@ -119,10 +125,18 @@ fn units(findings: &mut FactFindings, expected: &ExpectedFacts, observed: &Obser
     // Unit files beyond the baseline's are added files; a running node also has generated and transient ones.
     for (name, state) in &expected.units {
         let actual = observed.get(name).map(String::as_str);
-        if !actual.is_some_and(|actual| is_enabled_by_generator(state, actual)) {
+        let follows = |actual| is_enabled_by_generator(state, actual) || is_of_instances(name, state, actual);
+        if !actual.is_some_and(follows) {
             findings.value(kind, name, "state", state, actual);
         }
     }
+}
+
+/// A template has no life of its own: systemctl calls it `indirect` as soon as one instance is enabled, and each
+/// instance is a unit of its own. That it is masked, or gone, counts.
+fn is_of_instances(name: &str, expected: &str, actual: &str) -> bool {
+    let follows = |state| matches!(state, "enabled" | "disabled" | "indirect");
+    name.contains("@.") && follows(expected) && follows(actual)
 }
 
 /// Generators (systemd.generator(7)) pull units in for one boot by links below `/run`, which a running system calls
@@ -130,46 +144,6 @@ fn units(findings: &mut FactFindings, expected: &ExpectedFacts, observed: &Obser
 /// unit masked for one boot is drift all the same.
 fn is_enabled_by_generator(expected: &str, actual: &str) -> bool {
     actual == "enabled-runtime" && matches!(expected, "static" | "disabled" | "indirect")
-}
-
-fn sysctls(findings: &mut FactFindings, expected: &ExpectedFacts, observed: &ObservedFacts) {
-    if expected.sysctls.is_empty() {
-        return;
-    }
-    let kind = FindingKind::SysctlRunning;
-    for (key, value) in &expected.sysctls {
-        match observed.sysctls_running.get(key) {
-            Some(Ok(actual)) => {
-                findings.counted(kind, 1);
-                findings.value(
-                    kind,
-                    key,
-                    "value",
-                    &folded(value),
-                    actual.as_deref().map(folded).as_deref(),
-                );
-            }
-            Some(Err(observation)) => findings.unknown(kind, key, observation),
-            None => {
-                let detail = "the key was not read".to_owned();
-                findings.unknown(kind, key, &Observation::NotScanned { detail });
-            }
-        }
-    }
-    let kind = FindingKind::SysctlPersisted;
-    let Some(persisted) = findings.known(kind, &observed.sysctls_persisted) else {
-        return;
-    };
-    findings.counted(kind, expected.sysctls.len());
-    for (key, value) in &expected.sysctls {
-        let actual = persisted.get(key).map(|actual| folded(actual));
-        findings.value(kind, key, "value", &folded(value), actual.as_deref());
-    }
-}
-
-/// White space is one space between tokens and nothing around them: the kernel writes tabs where people write spaces.
-fn folded(value: &str) -> String {
-    value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn kernel(findings: &mut FactFindings, expected: &ExpectedFacts, observed: &ObservedFacts) {

@@ -199,8 +199,123 @@ fn what_a_generator_pulls_in_for_one_boot_is_no_drift() {
     assert!(!of("enabled", "masked-runtime") && !of("static", "masked-runtime"));
 }
 
+/// ComplianceAsCode/content#4386: masked is not disabled, nor the other way round.
 #[test]
-fn running_and_persisted_sysctls_are_two_things_and_missing_is_not_empty() {
+fn compliance_4386_masked_is_not_disabled() {
+    let mut expected = expected();
+    let mut observed = clean();
+    let mut differs = |should: &str, is: &str| {
+        expected.units = pairs(&[("x.service", should)]);
+        observed.units = Ok(pairs(&[("x.service", is)]));
+        !compare_facts(&expected, &observed).differences.is_empty()
+    };
+    assert!(differs("disabled", "masked") && differs("masked", "disabled") && differs("masked", "enabled"));
+    assert!(!differs("masked", "masked") && !differs("disabled", "disabled"));
+}
+
+/// inspec/inspec PR#637: `static` is a state of its own, neither enabled nor disabled.
+#[test]
+fn inspec_637_static_is_a_state_of_its_own() {
+    let mut expected = expected();
+    let mut observed = clean();
+    let mut of = |should: &str, is: &str| {
+        expected.units = pairs(&[("x.service", should)]);
+        observed.units = Ok(pairs(&[("x.service", is)]));
+        lines(&compare_facts(&expected, &observed))
+    };
+    assert_eq!(of("static", "static"), [""; 0]);
+    assert_eq!(
+        of("enabled", "static"),
+        ["unit x.service: state=enabled > state=static"]
+    );
+    assert_eq!(
+        of("static", "disabled"),
+        ["unit x.service: state=static > state=disabled"]
+    );
+}
+
+/// ansible/ansible-modules-core PR#1877: instances of a template are units of their own.
+#[test]
+fn ansible_1877_an_instance_is_a_unit_of_its_own() {
+    let mut expected = expected();
+    let mut observed = clean();
+    let mut of = |should: &[(&str, &str)], is: &[(&str, &str)]| {
+        (expected.units, observed.units) = (pairs(should), Ok(pairs(is)));
+        lines(&compare_facts(&expected, &observed))
+    };
+    let should = [
+        ("x@.service", "disabled"),
+        ("x@1.service", "enabled"),
+        ("x@2.service", "masked"),
+    ];
+    let is = [
+        ("x@.service", "indirect"),
+        ("x@1.service", "enabled"),
+        ("x@2.service", "masked"),
+    ];
+    assert_eq!(of(&should, &is), [""; 0], "the template follows from its instances");
+    let is = [("x@.service", "masked"), ("x@2.service", "enabled")];
+    assert_eq!(
+        of(&should, &is),
+        [
+            "unit x@.service: state=disabled > state=masked",
+            "unit x@1.service: state=enabled > -",
+            "unit x@2.service: state=masked > state=enabled",
+        ]
+    );
+}
+
+/// thias/puppet-sysctl#73: the kernel separates by tabs what people separate by spaces.
+#[test]
+fn puppet_sysctl_73_tabs_and_spaces_are_the_same() {
+    let with = |value: &str| {
+        let value = value.to_owned();
+        changed(|node| {
+            node.sysctls_running
+                .insert("kernel.printk".to_owned(), Ok(Some(value.clone())));
+            let persisted = node.sysctls_persisted.as_mut().unwrap();
+            persisted.insert("kernel.printk".to_owned(), value);
+        })
+    };
+    for same in ["4 4 1 7", "4\t4\t1\t7\n", "  4  4\t 1 7 "] {
+        assert_eq!(with(same), [""; 0], "{same:?}");
+    }
+    for other in ["4 4 17", "4417", "4 4 1", "4 4 1 7 0"] {
+        assert_eq!(with(other).len(), 2, "{other:?}");
+    }
+}
+
+/// thias/puppet-sysctl PR#72: some keys are written to and hold no value, others are another one with each read. Neither
+/// is drift, nor something that nobody could look at; what the files say of them is compared.
+#[test]
+fn puppet_sysctl_72_keys_without_a_setting_are_not_compared() {
+    let (flush, count) = ("net.ipv4.route.flush".to_owned(), "fs.file-nr".to_owned());
+    let mut expected = expected();
+    expected.sysctls = [(flush.clone(), "1".to_owned()), (count.clone(), "1 0 9".to_owned())].into();
+    let mut observed = clean();
+    observed.sysctls_running = [
+        (flush.clone(), Err(Observation::Unsupported)),
+        (count.clone(), Ok(Some("2\t0\t9".to_owned()))),
+    ]
+    .into();
+    observed.sysctls_persisted = Ok([(flush.clone(), "1".to_owned()), (count, "1 0 9".to_owned())].into());
+    let findings = compare_facts(&expected, &observed);
+    assert_eq!(lines(&findings), [""; 0]);
+    assert!(!findings.facts_by_kind.contains_key(&FindingKind::SysctlRunning));
+    observed.sysctls_running.insert(flush.clone(), Err(Observation::Denied));
+    observed.sysctls_persisted.as_mut().unwrap().remove(&flush);
+    assert_eq!(
+        lines(&compare_facts(&expected, &observed)),
+        [
+            "sysctl_persisted net.ipv4.route.flush: value=1 > -",
+            "sysctl_running net.ipv4.route.flush? denied"
+        ]
+    );
+}
+
+/// ryran/xsos#96: a key that is not there, one that is empty and one that cannot be read are three things.
+#[test]
+fn xsos_96_missing_is_not_empty() {
     let found = changed(|node| {
         node.sysctls_running
             .insert("net.core.somaxconn".to_owned(), Ok(Some("128".to_owned())));

@@ -7,12 +7,15 @@
 mod entry;
 mod facts;
 mod fold;
+mod sysctls;
 mod tree;
+mod units;
 
 pub use entry::{Outcome, compare_entry};
 pub use facts::{FactFindings, compare_facts};
 pub use fold::{DPKG_SHARED, Ownership, fold_findings, unit_of_link};
 pub use tree::{Content, Kind, Limits, Look, Sight, Step, TreeComparison, TreeFindings};
+pub(crate) use units::is_drop_in_folder;
 
 /// Longest attribute value, in bytes; longer ones are named by their digest.
 const VALUE_BYTES_MAX: usize = 4_096;

@@ -74,7 +74,7 @@ pub struct Look {
 pub struct Step {
     position: Option<Position>,
     class: PathClass,
-    /// No manifest lists it, but something below it.
+    /// No manifest lists it; what is in it is told in its stead ([`Expected::implies_folder`]).
     implied: bool,
     filesystem: FilesystemKind,
     /// What to look at.
@@ -157,7 +157,12 @@ impl<'a> TreeComparison<'a> {
             Some(position) => self.expected.class(position),
             None => self.expected.rule_of(path),
         };
-        let implied = position.is_none() && self.expected.lists_below(path);
+        let implied = position.is_none()
+            && if sight.kind == Kind::Directory {
+                self.expected.implies_folder(path)
+            } else {
+                self.expected.lists_below(path)
+            };
         let mut look = Look {
             content: Content::No,
             xattrs: false,
@@ -230,8 +235,10 @@ impl<'a> TreeComparison<'a> {
         if entry.as_ref().is_some_and(|entry| entry.kind == EntryKind::Directory) && !is_directory {
             self.replaced.insert(path.as_bytes().to_vec());
         }
-        let outcome = compare_entry(path, entry.as_ref(), step.class, observed, step.filesystem);
-        self.conclude(path, outcome);
+        if !self.expected.allows_instead(path, &observed.kind) {
+            let outcome = compare_entry(path, entry.as_ref(), step.class, observed, step.filesystem);
+            self.conclude(path, outcome);
+        }
     }
 
     fn conclude(&mut self, path: &TreePath, outcome: Outcome) {

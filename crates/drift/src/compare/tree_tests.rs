@@ -44,10 +44,7 @@ fn manifest(kind: ManifestKind, entries: &[(&str, PathClass)], rules: &[(&str, P
     header.classes = ClassRules(
         rules
             .iter()
-            .map(|(pattern, class)| ClassRule {
-                path: pattern.parse().unwrap(),
-                class: *class,
-            })
+            .map(|(pattern, class)| ClassRule::new(pattern.parse().unwrap(), *class))
             .collect(),
     );
     let entries = entries.iter().map(|(text, class)| entry(text, *class)).collect();
@@ -234,6 +231,93 @@ fn a_folder_that_appeared_stands_for_what_is_in_it() {
     assert_eq!(found, ["/etc/new ->directory", "/etc/new-x ->file"]);
 }
 
+/// systemd/systemd#8328: a drop-in changes a unit whose state stays as it is, so that each is told by itself.
+#[test]
+fn systemd_8328_each_drop_in_is_told_with_its_digest() {
+    let mut node = clean();
+    add(&mut node, "/etc/systemd/");
+    add(&mut node, "/etc/systemd/system/");
+    let expected = {
+        let listed = [
+            ("/", PathClass::Pinned),
+            ("/etc/", PathClass::Pinned),
+            ("/etc/systemd/", PathClass::Pinned),
+            ("/etc/systemd/system/", PathClass::Pinned),
+        ];
+        Expected::from_manifests([&manifest(ManifestKind::Os, &listed, &[])]).unwrap()
+    };
+    node.retain(|path, _| path == "/" || path == "/etc/" || path.starts_with("/etc/systemd"));
+    for added in [
+        "/etc/systemd/system/x.service.d/",
+        "/etc/systemd/system/x.service.d/a.conf",
+        "/etc/systemd/system/x.service.d/deep/",
+        "/etc/systemd/system/x.service.d/deep/b",
+        "/etc/systemd/system/y.service.d/",
+        "/etc/systemd/system/z.service.d",
+    ] {
+        add(&mut node, added);
+    }
+    let findings = scan(&expected, &node, |_| ());
+    assert_eq!(
+        lines(&findings),
+        [
+            "/etc/systemd/system/x.service.d/a.conf ->file",
+            "/etc/systemd/system/x.service.d/deep ->directory",
+            "/etc/systemd/system/z.service.d ->file",
+        ],
+        "an empty folder does nothing"
+    );
+    let digest = Digest::of(b"/etc/systemd/system/x.service.d/a.conf").to_string();
+    let actual = findings.differences[0].actual.as_ref().unwrap();
+    assert_eq!(actual.get("digest"), Some(digest.as_str()));
+}
+
+/// systemd/systemd#5395, #8373: `/etc/resolv.conf` is a link or a file, depending on who ran first.
+#[test]
+fn systemd_5395_a_rule_may_allow_either_of_several_links_or_a_file() {
+    let mut image = manifest(
+        ManifestKind::Os,
+        &[("/", PathClass::Pinned)],
+        &[("/etc/resolv.conf", PathClass::Pinned)],
+    );
+    let link = |target: &str| EntryKind::Symlink(target.as_bytes().to_vec());
+    let mut listed = entry("/etc/resolv.conf", PathClass::Pinned);
+    listed.kind = link("../run/systemd/resolve/stub-resolv.conf");
+    image.entries.push(listed);
+    let seen = |kind| {
+        Node::from([
+            ("/".to_owned(), observed("/")),
+            (
+                "/etc/resolv.conf".to_owned(),
+                ObservedEntry {
+                    kind,
+                    uid: 101,
+                    ..observed("/etc/resolv.conf")
+                },
+            ),
+        ])
+    };
+    let nodes = [
+        ObservedKind::Other(link("/run/systemd/resolve/resolv.conf")),
+        observed("/etc/resolv.conf").kind,
+        ObservedKind::Other(link("/home/evil/resolv.conf")),
+        ObservedKind::Other(EntryKind::Fifo),
+    ]
+    .map(seen);
+    let found = |or_file, or_links: &[&str]| {
+        let mut image = image.clone();
+        let rule = &mut image.header.classes.0[0];
+        (rule.or_file, rule.or_links) = (or_file, or_links.iter().map(|&text| text.to_owned()).collect());
+        let expected = Expected::from_manifests([&image]).unwrap();
+        nodes
+            .each_ref()
+            .map(|node| scan(&expected, node, |_| ()).difference_count)
+    };
+    assert_eq!(found(false, &[]), [1, 1, 1, 1]);
+    assert_eq!(found(false, &["/run/systemd/resolve/resolv.conf", "x"]), [0, 1, 1, 1]);
+    assert_eq!(found(true, &["/run/systemd/resolve/resolv.conf"]), [0, 0, 1, 1]);
+}
+
 #[test]
 fn a_folder_that_is_gone_stands_for_what_was_in_it() {
     let found = changed(|node| node.retain(|text, _| !text.starts_with("/etc/ssl")));
@@ -379,9 +463,9 @@ fn findings_are_bounded_and_counted() {
 }
 
 proptest! {
-    /// Whatever was removed or could not be read: a path is gone only if its folder was read to its end.
+    /// osquery/osquery#7306: whatever was removed or could not be read: a path is gone only if its folder was read to its end.
     #[test]
-    fn gone_is_only_concluded_from_a_complete_look(kept in proptest::collection::vec(any::<bool>(), 19), unread in 0usize..8) {
+    fn osquery_7306_gone_is_only_concluded_from_a_complete_look(kept in proptest::collection::vec(any::<bool>(), 19), unread in 0usize..8) {
         let expected = expected();
         let all = clean();
         let mut node: Node = all.iter().zip(&kept).filter(|(_, kept)| **kept).map(|((k, v), _)| (k.clone(), v.clone())).collect();

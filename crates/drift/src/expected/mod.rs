@@ -6,7 +6,12 @@
 mod facts;
 mod table;
 
-use manifest::{ClassRules, Entry, FilesystemKind, Header, Manifest, PathClass, Root, TreePath};
+use manifest::{
+    ClassRules, Entry, EntryKind, FilesystemKind, Header, Manifest, PathClass, Root, TreePath, escape_bytes,
+};
+
+use crate::ObservedKind;
+use crate::compare::is_drop_in_folder;
 
 pub use facts::ExpectedFacts;
 use table::Table;
@@ -158,6 +163,20 @@ impl Expected {
         self.rules.class_of(path)
     }
 
+    /// Whether what stands at a path is allowed in the place of what is listed: some paths are a link or a file,
+    /// depending on what ran first on the node.
+    #[must_use]
+    pub fn allows_instead(&self, path: &TreePath, observed: &ObservedKind) -> bool {
+        let Some(rule) = self.rules.rule_of(path) else {
+            return false;
+        };
+        match observed {
+            ObservedKind::File { .. } => rule.or_file,
+            ObservedKind::Other(EntryKind::Symlink(target)) => rule.or_links.contains(&escape_bytes(target)),
+            ObservedKind::Other(_) => false,
+        }
+    }
+
     /// Whether a path that no manifest lists may be there.
     #[must_use]
     pub fn allows_unlisted(&self, path: &TreePath) -> bool {
@@ -224,6 +243,13 @@ impl Expected {
             }
             at < table.len() && table.path(at).starts_with(&prefix)
         })
+    }
+
+    /// Whether a folder that no manifest lists is no finding of its own, and what is in it is told one by one: something
+    /// below it is listed, or it is one for drop-ins of systemd.
+    #[must_use]
+    pub fn implies_folder(&self, path: &TreePath) -> bool {
+        self.lists_below(path) || (is_drop_in_folder(path.as_bytes()) && !self.allows_unlisted(path))
     }
 
     /// All entries that count, in byte order within each manifest.
