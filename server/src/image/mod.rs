@@ -15,6 +15,7 @@ pub const BIOS_CORE_PATH: &str = "/boot/grub/i386-pc/core.img";
 
 mod blob;
 pub mod build;
+mod class_lists;
 pub mod keys;
 pub mod recipe;
 pub mod store;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use manifest::{ClassRules, FilesystemKind, ManifestKind, PathPattern, Root, TreePath};
 use serde::Deserialize;
 
+use super::class_lists;
 use super::yaml::{self, YamlError};
 
 /// The recipe's file name in its folder.
@@ -140,7 +141,10 @@ pub struct OsRecipe {
     /// Paths removed from the tree: whatever a pattern covers, and all below it.
     #[serde(default)]
     pub remove: Vec<PathPattern>,
-    /// Class rules; the last one that covers a path decides.
+    /// Names of class lists that come with Plumbline (`systemd`); their rules stand before the recipe's own.
+    #[serde(default)]
+    pub class_lists: Vec<String>,
+    /// Class rules; the last one that covers a path decides. After [`Recipe::load`] those of the lists are among them.
     pub classes: ClassRules,
     /// Sysctls that must hold; written to `/etc/sysctl.d/60-plumbline.conf`.
     #[serde(default)]
@@ -232,8 +236,9 @@ impl Recipe {
         };
         match kind.kind {
             ManifestKind::Os => {
-                let recipe: OsRecipe = yaml::parse(path, text)?;
+                let mut recipe: OsRecipe = yaml::parse(path, text)?;
                 recipe.check().map_err(wrong)?;
+                recipe.take_class_lists()?.map_err(wrong)?;
                 Ok(Self::Os(recipe))
             }
             ManifestKind::Deployer => {
@@ -262,6 +267,21 @@ impl Recipe {
 type Problem = (&'static str, String);
 
 impl OsRecipe {
+    fn take_class_lists(&mut self) -> Result<Result<(), Problem>, YamlError> {
+        let mut rules = Vec::new();
+        for name in &self.class_lists {
+            match class_lists::named(name)? {
+                Some(list) => rules.extend(list.0),
+                None => {
+                    let problem = format!("{name:?}: expected one of {}", class_lists::names());
+                    return Ok(Err(("class_lists", problem)));
+                }
+            }
+        }
+        self.classes.0.splice(0..0, rules);
+        Ok(Ok(()))
+    }
+
     fn check(&self) -> Result<(), Problem> {
         check_name(&self.name)?;
         check_packages(&self.distribution, &self.kernel, &self.packages)?;
@@ -384,6 +404,24 @@ mod tests {
     }
 
     #[test]
+    fn rules_of_a_recipe_win_over_those_of_a_list() {
+        let text = MINIMAL.replace(
+            "classes: []",
+            "class_lists: [systemd]\nclasses: [{path: /etc/resolv.conf, class: rendered}]",
+        );
+        let Recipe::Os(recipe) = Recipe::parse(Path::new("image.yaml"), &text).unwrap() else {
+            panic!("expected an os recipe");
+        };
+        let rule = |path: &str| recipe.classes.rule_of(&path.parse().unwrap()).unwrap().clone();
+        let resolv_conf = rule("/etc/resolv.conf");
+        assert_eq!(
+            (resolv_conf.class, resolv_conf.or_file),
+            (manifest::PathClass::Rendered, false)
+        );
+        assert_eq!(rule("/var/log/wtmp").class, manifest::PathClass::Volatile);
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_place() {
         for (change, expected) in [
             (MINIMAL.replace("packages:", "package:"), "image.yaml:5:1: "),
@@ -394,6 +432,10 @@ mod tests {
             (MINIMAL.replace("kind: os", "kind: overlay"), "expected os or deployer"),
             (MINIMAL.replace("kind: os", "kind: image"), "image.yaml:1:7: "),
             (format!("{MINIMAL}units: {{mask: [apt-daily]}}\n"), "suffix"),
+            (
+                format!("{MINIMAL}class_lists: [sysv]\n"),
+                "class_lists: \"sysv\": expected one of systemd",
+            ),
             (format!("{MINIMAL}sysctls: {{kernel.x: \"1\\n2\"}}\n"), "sysctls"),
         ] {
             let error = error_of(&change);
