@@ -23,7 +23,8 @@ pub(super) fn pause_after_failure(failures: u32, retry_after_secs: Option<u64>, 
     if pause >= asked {
         pause
     } else {
-        asked + limit.mul_f64(chance * JITTER)
+        // Everybody was asked for the same pause: without chance on top all would come back at its end.
+        asked + limit.mul_f64(chance)
     }
 }
 
@@ -62,7 +63,10 @@ mod tests {
         );
         assert_eq!(secs(8, None, 0.0), 1);
         assert_eq!(secs(1, Some(120), 0.0), 120);
-        assert!((120..=125).contains(&secs(1, Some(120), 1.0)));
+        assert_eq!(
+            [0.0, 0.5, 1.0].map(|chance| secs(5, Some(120), chance)),
+            [120, 160, 200]
+        );
         assert_eq!(
             secs(1, Some(u64::MAX), 0.0),
             3600,
