@@ -350,6 +350,20 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.event, row.count)).collect())
     }
 
+    /// Drops the history of findings that is older than this many days.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn finding_history_prune(&self, days: i32) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            "DELETE FROM finding_history WHERE at < now() - make_interval(days => $1)",
+            days
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected())
+    }
+
     /// Brings the severity of all findings to what the policy says now; returns how many changed.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ pub use jobs::{JobFilter, JobRecord};
 pub use leases::Lease;
 pub use nodes::{AgentRecord, NodeChange, NodeHold, NodeRecord, StepTaken};
 pub use notices::{Notice, NoticeListener};
-pub use reports::{ReportRecord, ReportStored};
+pub use reports::{BootSeen, HeartbeatStored, ReportRecord, ReportStored};
 pub use reviews::{NewReview, ReviewKind, ReviewRecord, ReviewScope};
 pub use runs::{HeldFinding, NewRun, ReleaseRecord, RunRecord};
 pub use tokens::BootToken;

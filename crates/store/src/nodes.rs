@@ -70,6 +70,17 @@ pub struct NodeHold {
     pub since: OffsetDateTime,
 }
 
+impl NodeHold {
+    /// Who holds a node that the server itself took out of service. No user can have this name.
+    pub const SERVER: &'static str = "(server)";
+
+    /// Whether the server took it out of service.
+    #[must_use]
+    pub fn is_quarantine(&self) -> bool {
+        self.by == Self::SERVER
+    }
+}
+
 /// What people change of a node's place; what is `None` stays.
 #[derive(Clone, Debug, Default)]
 pub struct NodeChange {
@@ -441,6 +452,34 @@ impl Store {
         insert_audit(&mut transaction, &audit).await?;
         transaction.commit().await?;
         Ok(())
+    }
+
+    /// Holds a node back because of what the server saw, until a person lets it go on. What a person wrote there stays.
+    /// Says whether it was done.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn node_quarantine(&self, node: NodeId, reason: &str) -> Result<bool, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let name = sqlx::query_scalar!(
+            r#"UPDATE nodes SET hold_reason = $2, hold_by = $3, hold_since = now()
+               WHERE id = $1 AND hold_reason IS NULL RETURNING coalesce(name, id::text) AS "name!""#,
+            node.0,
+            reason,
+            NodeHold::SERVER
+        )
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let Some(name) = name else { return Ok(false) };
+        let audit = NewAudit {
+            actor: NodeHold::SERVER,
+            action: "node_held",
+            object: &name,
+            detail: reason,
+        };
+        insert_audit(&mut transaction, &audit).await?;
+        transaction.commit().await?;
+        Ok(true)
     }
 
     /// Keeps an inventory, adds the machine's MACs and identity as aliases, and takes the step that follows.

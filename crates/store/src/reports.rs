@@ -41,6 +41,30 @@ pub enum ReportStored {
     },
 }
 
+/// Which boot a heartbeat comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BootSeen {
+    /// The one that spoke last.
+    Same,
+    /// One that was never heard of.
+    First,
+    /// One that reported before another one spoke. A machine never goes back to an earlier boot: two machines have this
+    /// node's identity.
+    Returned {
+        /// The boot that spoke last.
+        other: Uuid,
+    },
+}
+
+/// What the server holds when a heartbeat comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeartbeatStored {
+    /// State digest of the node's last report.
+    pub state: Option<Digest>,
+    /// Its boot.
+    pub boot: BootSeen,
+}
+
 /// The newest report of a node.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ReportRecord {
@@ -60,7 +84,7 @@ pub struct ReportRecord {
 }
 
 impl Store {
-    /// Keeps a heartbeat. Returns the state digest the server holds for the node (of its last report) and when.
+    /// Keeps a heartbeat; one of a boot that returned is left aside, so that two machines are kept apart.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -69,11 +93,33 @@ impl Store {
         node: NodeId,
         heartbeat: &Heartbeat,
         clock_skew_ms: i64,
-    ) -> Result<(Option<Digest>, bool), StoreError> {
-        // First contact of this boot is worth an event; the row tells.
-        let previous = sqlx::query_scalar!("SELECT boot_id FROM agents WHERE node_id = $1", node.0)
-            .fetch_optional(&self.pool)
-            .await?;
+    ) -> Result<HeartbeatStored, StoreError> {
+        let previous = sqlx::query!(
+            r#"SELECT a.boot_id, EXISTS (SELECT 1 FROM reports r WHERE r.node_id = a.node_id AND r.boot_id = $2
+                                           AND r.received_at < a.heartbeat_at) AS "came_before!"
+               FROM agents a WHERE a.node_id = $1"#,
+            node.0,
+            heartbeat.boot_id
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let state = sqlx::query_scalar!(
+            "SELECT state FROM reports WHERE node_id = $1 ORDER BY id DESC LIMIT 1",
+            node.0
+        )
+        .fetch_optional(&self.pool)
+        .await?
+        .map(|bytes| digest(&bytes))
+        .transpose()?;
+        let boot = match previous {
+            Some(previous) if previous.boot_id == heartbeat.boot_id => BootSeen::Same,
+            Some(previous) if previous.came_before => {
+                let other = previous.boot_id;
+                let boot = BootSeen::Returned { other };
+                return Ok(HeartbeatStored { state, boot });
+            }
+            _ => BootSeen::First,
+        };
         sqlx::query!(
             "INSERT INTO agents (node_id, boot_id, sequence, baseline, agent_version, rss_max_bytes, uptime_secs,
                                  clock_skew_ms)
@@ -93,16 +139,7 @@ impl Store {
         )
         .execute(&self.pool)
         .await?;
-        let state = sqlx::query_scalar!(
-            "SELECT state FROM reports WHERE node_id = $1 ORDER BY id DESC LIMIT 1",
-            node.0
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        Ok((
-            state.map(|bytes| digest(&bytes)).transpose()?,
-            previous != Some(heartbeat.boot_id),
-        ))
+        Ok(HeartbeatStored { state, boot })
     }
 
     /// Stores a report and the findings that follow from it, in one transaction.
@@ -131,8 +168,11 @@ impl Store {
             });
         }
         let last = sqlx::query!(
-            "SELECT boot_id, sequence, state FROM reports WHERE node_id = $1 ORDER BY id DESC LIMIT 1",
-            node.0
+            r#"SELECT boot_id, sequence, state,
+                 EXISTS (SELECT 1 FROM reports r WHERE r.node_id = $1 AND r.boot_id = $2) AS "was_seen!"
+               FROM reports WHERE node_id = $1 ORDER BY id DESC LIMIT 1"#,
+            node.0,
+            report.boot_id
         )
         .fetch_optional(&mut *transaction)
         .await?;
@@ -143,6 +183,14 @@ impl Store {
         {
             return Ok(ReportStored::Stale {
                 reason: format!("sequence {sequence} was seen in this boot already"),
+            });
+        }
+        if last
+            .as_ref()
+            .is_some_and(|last| last.boot_id != report.boot_id && last.was_seen)
+        {
+            return Ok(ReportStored::Stale {
+                reason: "a later boot of this node has reported since".to_owned(),
             });
         }
         if let ReportKind::Delta { base, .. } = &report.kind {

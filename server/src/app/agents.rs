@@ -4,7 +4,7 @@ use drift::Difference;
 use manifest::Digest;
 use protocol::NodeId;
 use protocol::latest::{Baseline, DriftReport, Heartbeat, HeartbeatReply, ReportKind, ReportReply};
-use store::ReportStored;
+use store::{BootSeen, HeartbeatStored, ReportStored};
 use time::OffsetDateTime;
 
 use super::boot::event;
@@ -73,14 +73,31 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
     let baseline = baseline(app, node).await?;
     let now_ms = OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
     let skew_ms = i64::try_from(i128::from(heartbeat.unix_ms) - now_ms).unwrap_or(i64::MAX);
-    let (held, first_of_boot) = app.store.heartbeat_record(node, heartbeat, skew_ms).await?;
-    if first_of_boot {
-        let detail = format!(
-            "agent {} is up, {} s after the start",
-            heartbeat.agent_version, heartbeat.uptime_secs
-        );
-        event(app, node, "", "agent_up", &detail).await?;
+    let HeartbeatStored { state: held, boot } = app.store.heartbeat_record(node, heartbeat, skew_ms).await?;
+    match boot {
+        BootSeen::Same => {}
+        BootSeen::First => {
+            let detail = format!(
+                "agent {} is up, {} s after the start",
+                heartbeat.agent_version, heartbeat.uptime_secs
+            );
+            event(app, node, "", "agent_up", &detail).await?;
+            if let Some(detail) = clock_words(skew_ms) {
+                event(app, node, "", "clock", &detail).await?;
+            }
+        }
+        BootSeen::Returned { other } => {
+            let detail = format!(
+                "two machines have this node's identity: boot {} speaks again after boot {other}",
+                heartbeat.boot_id
+            );
+            if app.store.node_quarantine(node, &detail).await? {
+                tracing::warn!(node.id = %node, boot.id = %heartbeat.boot_id, boot.other = %other, "a clone");
+                event(app, node, "", "clone", &detail).await?;
+            }
+        }
     }
+    let is_clone = matches!(boot, BootSeen::Returned { .. });
     let (job_waiting, job_expected) = app.store.job_outlook(node).await?;
     Ok(HeartbeatReply {
         baseline: baseline.digest,
@@ -89,11 +106,27 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
         } else {
             HEARTBEAT_SECS
         },
-        full_report: heartbeat.state.is_some() && held != heartbeat.state,
+        full_report: !is_clone && heartbeat.state.is_some() && held != heartbeat.state,
         scan_now: false,
-        job_waiting,
+        job_waiting: job_waiting && !is_clone,
         unix_ms: u64::try_from(now_ms).unwrap_or(0),
     })
+}
+
+/// A clock that is wrong by more than anybody's patience, in words; the server's own time is in its answer.
+fn clock_words(skew_ms: i64) -> Option<String> {
+    const SKEW_SECS_MAX: u64 = 60;
+    let secs = skew_ms.unsigned_abs() / 1_000;
+    let way = if skew_ms < 0 { "behind" } else { "ahead of" };
+    if secs <= SKEW_SECS_MAX {
+        return None;
+    }
+    let words = match secs {
+        0..7_200 => format!("{} min", secs / 60),
+        7_200..172_800 => format!("{} h", secs / 3_600),
+        _ => format!("{} days", secs / 86_400),
+    };
+    Some(format!("the node's clock is {words} {way} the server's"))
 }
 
 /// Keeps a report.
@@ -181,4 +214,25 @@ fn check_report(report: &DriftReport) -> Result<(), AppError> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// wazuh/wazuh#38439: a wrong clock is said to be one.
+    #[test]
+    fn wazuh_38439_a_wrong_clock_is_told_with_its_way() {
+        let hour = 3_600_000;
+        assert_eq!(clock_words(59_000), None);
+        assert_eq!(
+            clock_words(2 * hour).unwrap(),
+            "the node's clock is 2 h ahead of the server's"
+        );
+        assert_eq!(
+            clock_words(-2 * 365 * 24 * hour).unwrap(),
+            "the node's clock is 730 days behind the server's"
+        );
+        assert!(clock_words(i64::MIN).is_some());
+    }
 }

@@ -107,6 +107,9 @@ impl Authority {
     pub fn issue_server(&self, addresses: &[IpAddr]) -> Result<(Issued, String), AuthorityError> {
         let key = KeyPair::generate().map_err(failed("making a key"))?;
         let mut params = self.params("Plumbline agents' listener", SERVER_LIFE);
+        // A node whose clock starts at the mainboard's first day believes it as well: the key is made at each start, so
+        // that nothing rests on when the certificate begins.
+        params.not_before = OffsetDateTime::UNIX_EPOCH;
         params.subject_alt_names = addresses.iter().map(|address| SanType::IpAddress(*address)).collect();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let not_after = params.not_after;
@@ -161,6 +164,40 @@ fn issued(certificate: &rcgen::Certificate, not_after: OffsetDateTime) -> Issued
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// wazuh/wazuh#38439: a clock two hours ahead or years behind is no reason to turn away from the server.
+    #[test]
+    fn wazuh_38439_a_wrong_clock_believes_the_listener() {
+        use rustls::client::WebPkiServerVerifier;
+        use rustls::client::danger::ServerCertVerifier as _;
+        use rustls::pki_types::pem::PemObject as _;
+        use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::load_or_create(dir.path()).unwrap();
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let (listener, _) = authority.issue_server(&[address]).unwrap();
+        let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(der(authority.certificate_pem())).unwrap();
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider)
+            .build()
+            .unwrap();
+        let believes_at = |unix_secs: i64| {
+            let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(unix_secs.try_into().unwrap()));
+            let name = ServerName::IpAddress(address.into());
+            verifier
+                .verify_server_cert(&der(&listener.pem), &[], &name, &[], at)
+                .is_ok()
+        };
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let day = 24 * 3_600;
+        for at in [now, now + 2 * 3_600, now - 2 * 365 * day, day] {
+            assert!(believes_at(at), "{at}");
+        }
+        assert!(!believes_at(now + 20 * 365 * day));
+    }
 
     #[test]
     fn an_authority_outlives_a_restart_and_signs_for_the_requests_key() {

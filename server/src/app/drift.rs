@@ -13,6 +13,9 @@ use super::{App, AppError};
 /// An agent that said nothing for this long leaves its node's drift unknown.
 const SILENT_SECS_MAX: i64 = 15 * 60;
 
+/// A scan runs at least once a day, whatever the configuration; one that is older says nothing of today.
+const SCAN_SECS_MAX: i64 = 26 * 3_600;
+
 /// What is known of a node's drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -55,6 +58,10 @@ pub struct Evidence {
     pub not_looked_at: u64,
     /// Seconds since anything was heard of the agent; none: never.
     pub silent_secs: Option<i64>,
+    /// Seconds since the last complete scan arrived; none: never.
+    pub scan_secs: Option<i64>,
+    /// The server took the node out of service: what is reported may be of another machine.
+    pub quarantine: Option<String>,
 }
 
 impl Evidence {
@@ -70,6 +77,12 @@ impl Evidence {
             complete: node.scan_complete,
             not_looked_at: u64::try_from(node.not_looked_at.unwrap_or(0)).unwrap_or(0),
             silent_secs: heard_at.map(|at| (now - at).whole_seconds()),
+            scan_secs: node.scanned_at.map(|at| (now - at).whole_seconds()),
+            quarantine: node
+                .hold
+                .as_ref()
+                .filter(|hold| hold.is_quarantine())
+                .map(|hold| hold.reason.clone()),
         }
     }
 
@@ -122,10 +135,22 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
             ))
         }
     };
+    let old = evidence.scan_secs.filter(|secs| *secs > SCAN_SECS_MAX);
+    let quarantine = evidence.quarantine.as_deref();
     if evidence.findings > 0 {
         let gaps = gaps.map_or(String::new(), |gaps| format!("; {gaps}"));
-        let reason = format!("{}{gaps}{silence}", count_text(evidence.findings, "difference"));
+        let old = old.map_or(String::new(), |secs| {
+            format!("; the last complete scan came {} ago", duration_text(secs))
+        });
+        let quarantine = quarantine.map_or(String::new(), |reason| format!("; {reason}"));
+        let reason = format!(
+            "{}{gaps}{silence}{old}{quarantine}",
+            count_text(evidence.findings, "difference")
+        );
         return (Verdict::Drift, reason);
+    }
+    if let Some(reason) = quarantine {
+        return (Verdict::Unknown, reason.to_owned());
     }
     if !evidence.scanned || evidence.complete.is_none() {
         let gaps = gaps.map_or(String::new(), |gaps| format!("; {gaps}"));
@@ -142,6 +167,14 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
                 format!("nothing heard of the agent for {secs}; its last scan found no difference"),
             )
         }
+        // The agent speaks and its scans do not end.
+        None if old.is_some() => (
+            Verdict::Unknown,
+            format!(
+                "the last complete scan came {} ago and found no difference",
+                duration_text(old.unwrap_or(0))
+            ),
+        ),
         None if evidence.allowed > 0 => (
             Verdict::Clean,
             format!(
@@ -220,7 +253,42 @@ mod tests {
         complete: Some(true),
         not_looked_at: 0,
         silent_secs: Some(30),
+        scan_secs: Some(600),
+        quarantine: None,
     };
+
+    /// keylime/keylime#1091, osquery/osquery#3290: an agent whose scans hang still speaks, and its node turns unknown by
+    /// itself.
+    #[test]
+    fn keylime_1091_a_node_whose_scans_ended_turns_unknown() {
+        let after = |secs| Evidence {
+            scan_secs: Some(secs),
+            ..CLEAN
+        };
+        assert_eq!(verdict(&after(24 * 3_600)).0, Verdict::Clean, "the longest interval");
+        let (found, reason) = verdict(&after(3 * 86_400));
+        assert_eq!(found, Verdict::Unknown);
+        assert!(reason.contains("complete scan came 3 days ago"), "{reason}");
+        let (found, reason) = verdict(&Evidence {
+            findings: 1,
+            ..after(3 * 86_400)
+        });
+        assert_eq!(found, Verdict::Drift);
+        assert!(reason.contains("3 days ago"), "{reason}");
+    }
+
+    /// fleetdm/fleet#102: what two machines say under one name is the word of neither.
+    #[test]
+    fn fleet_102_a_cloned_node_is_never_clean() {
+        let cloned = Evidence {
+            quarantine: Some("two machines".to_owned()),
+            ..CLEAN
+        };
+        assert_eq!(verdict(&cloned), (Verdict::Unknown, "two machines".to_owned()));
+        let (found, reason) = verdict(&Evidence { findings: 1, ..cloned });
+        assert_eq!(found, Verdict::Drift);
+        assert!(reason.contains("two machines"), "{reason}");
+    }
 
     #[test]
     fn only_a_complete_scan_of_a_speaking_agent_is_clean() {

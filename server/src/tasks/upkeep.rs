@@ -10,6 +10,8 @@ pub const SILENT_SECS: u32 = 180;
 const EVENT_DAYS: i32 = 90;
 /// How long texts of files are kept after the last finding that names them.
 const CONTENT_DAYS: i32 = 7;
+/// How long is kept what became of findings.
+const HISTORY_DAYS: i32 = 365;
 /// How long remediation runs are kept.
 const RUN_DAYS: i32 = 365;
 
@@ -37,6 +39,7 @@ pub async fn prune(app: App) -> Result<(), AppError> {
     app.store.event_prune(EVENT_DAYS).await?;
     app.store.sighting_prune().await?;
     app.store.content_prune(CONTENT_DAYS).await?;
+    app.store.finding_history_prune(HISTORY_DAYS).await?;
     app.store.run_prune(RUN_DAYS).await?;
     Ok(())
 }

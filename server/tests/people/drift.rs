@@ -147,3 +147,88 @@ async fn a_text_is_kept_for_the_node_whose_finding_names_it() {
         "{after:?}"
     );
 }
+
+fn heartbeat(boot: u128, unix_ms: u64) -> protocol::latest::Heartbeat {
+    protocol::latest::Heartbeat {
+        boot_id: uuid::Uuid::from_u128(boot),
+        sequence: 1,
+        baseline: None,
+        state: None,
+        agent_version: "0".to_owned(),
+        uptime_secs: 60,
+        rss_max_bytes: 1,
+        unix_ms,
+    }
+}
+
+async fn events(server: &Server, kind: &str) -> Vec<String> {
+    let events = server.get("/api/v1/nodes/n1/events").await;
+    let events = events.body.as_array().unwrap();
+    let of_kind = events.iter().filter(|event| event["kind"] == kind);
+    of_kind
+        .map(|event| event["detail"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// fleetdm/fleet#102: two machines with one identity are flagged, taken out of service, and never called clean.
+#[tokio::test]
+async fn fleet_102_a_clone_is_taken_out_of_service() {
+    let server = Server::start().await;
+    let (node, baseline) = server.installed_node("n1", "52:54:00:aa:00:01").await;
+    let speak = async |boot: u128| {
+        let heartbeat = heartbeat(boot, 0);
+        plumbline::app::agents::heartbeat(&server.app, node, &heartbeat)
+            .await
+            .unwrap()
+    };
+    let says = async |boot: u128| {
+        let mut report = report(&baseline, 1, Vec::new());
+        report.boot_id = uuid::Uuid::from_u128(boot);
+        store_report(&server, &baseline, &report).await;
+    };
+    says(1).await;
+    speak(1).await;
+    says(2).await;
+    speak(2).await;
+    let drift = server.get("/api/v1/nodes/n1/drift").await;
+    assert_eq!(drift.body["verdict"], "clean", "a restart is none: {drift:?}");
+    for _ in 0..3 {
+        let reply = speak(1).await;
+        assert!(!reply.job_waiting && !reply.full_report);
+        speak(2).await;
+    }
+    let drift = server.get("/api/v1/nodes/n1/drift").await;
+    assert_eq!(drift.body["verdict"], "unknown", "{drift:?}");
+    let reason = drift.body["reason"].as_str().unwrap();
+    assert!(reason.starts_with("two machines have this node's identity"), "{reason}");
+    assert_eq!(events(&server, "clone").await, [reason], "told once");
+    let record = server.get("/api/v1/nodes/n1").await;
+    assert_eq!(record.body["hold"]["by"], "(server)", "{record:?}");
+}
+
+/// wazuh/wazuh#38439: a node whose clock is wrong is answered like any other, with the server's time, and it is said.
+#[tokio::test]
+async fn wazuh_38439_a_wrong_clock_is_answered_and_told() {
+    let server = Server::start().await;
+    let (node, baseline) = server.installed_node("n1", "52:54:00:aa:00:01").await;
+    let now = u64::try_from(time::OffsetDateTime::now_utc().unix_timestamp() * 1_000).unwrap();
+    for (boot, clock, words) in [
+        (1, now + 2 * 3_600_000 + 60_000, "2 h ahead of"),
+        (2, now - 2 * 365 * 86_400_000, "730 days behind"),
+    ] {
+        let heartbeat = heartbeat(boot, clock);
+        let reply = plumbline::app::agents::heartbeat(&server.app, node, &heartbeat)
+            .await
+            .unwrap();
+        assert!(reply.unix_ms.abs_diff(now) < 60_000, "the server's own time");
+        let told = events(&server, "clock").await;
+        assert!(told.last().unwrap().contains(words), "{told:?}");
+    }
+    let mut late = report(&baseline, 1, Vec::new());
+    late.scan.started_unix_ms = 5;
+    let drift = store_report(&server, &baseline, &late).await;
+    assert_eq!(
+        drift["verdict"], "clean",
+        "order and receipt are not by the node's clock: {drift}"
+    );
+}
