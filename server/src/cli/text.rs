@@ -115,8 +115,9 @@ impl Context {
 mod tests {
     use super::*;
 
+    /// AIDE CVE-2025-54389, aide/aide#189: names and values of a node are shown and obeyed by nobody.
     #[test]
-    fn nothing_that_steers_a_terminal_gets_through() {
+    fn aide_cve_2025_54389_nothing_that_steers_a_terminal_gets_through() {
         assert_eq!(cell("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(cell("x\ny\t\u{9b}31m\u{202e}z"), "x\\ny\\t\\u{9b}31m\\u{202e}z");
         assert_eq!(cell("Grüße 漢字"), "Grüße 漢字");

@@ -58,8 +58,9 @@ mod tests {
         check(&walk.entries().unwrap())
     }
 
+    /// SUSE/doc-caasp#623, elastic/kibana#270107, wazuh/wazuh#15565: an identity that is baked into an image makes clones.
     #[test]
-    fn an_identity_fails_the_build_and_is_named() {
+    fn caasp_623_an_identity_fails_the_build_and_is_named() {
         for path in [
             "/etc/machine-id",
             "/var/lib/dbus/machine-id",
