@@ -63,8 +63,12 @@ pub fn test(with_e2e: bool) -> Result<()> {
     if with_e2e {
         report.step("build server, runner", || build_server_and_lab(&workspace));
         report.step("build node agent", || build_node_agent(&workspace));
-        for (name, firmware) in [("end to end, UEFI", "uefi"), ("end to end, BIOS", "bios")] {
-            report.step(name, || rack::run_lab(&workspace, &["e2e", "--firmware", firmware]));
+        for (name, arguments) in [
+            ("dashboard in a browser", ["e2e", "--scenario", "dashboard"]),
+            ("end to end, UEFI", ["e2e", "--firmware", "uefi"]),
+            ("end to end, BIOS", ["e2e", "--firmware", "bios"]),
+        ] {
+            report.step(name, || rack::run_lab(&workspace, &arguments));
         }
     }
     report.finish()
