@@ -3,28 +3,36 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use lifecycle::NodeState;
+use lifecycle::{Chain, NodeState};
 use netboot::MacAddr;
+use netboot::dhcp::boot::GRUB_PATH;
 use netboot::dhcp::{
-    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, MessageType,
-    Mode, NodeStanding, Request, Standing,
+    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, LoaderSet,
+    MessageType, Mode, NodeStanding, Request, Standing,
 };
+use netboot::script::grub_start;
 use netboot::tftp::{
     FileMap, FileName, OpenError, TftpConfig, TftpFile, TftpServer, TftpSource, TransferEvent, TransferEventKind,
 };
-use store::NewEvent;
+use store::{NewEvent, NodeRecord};
 
 use crate::app::{App, AppError, boot};
 use crate::config::{BootConfig, DhcpMode};
 
 /// Largest loader that is read into memory.
 const LOADER_BYTES_MAX: u64 = 64 << 20;
+/// GRUB for booting from the network, as the folder has it, and the name that shim asks for.
+const GRUB_FILE: &str = "grubnetx64.efi";
+const GRUB_ASKED_FOR: &str = "grubx64.efi";
+/// What GRUB asks for first, where it was loaded from.
+pub const GRUB_START: &str = "grub/grub.cfg";
 
-/// Reads the folder of boot loaders into memory: a few megabytes, served to a whole rack at once.
+/// Reads the folder of boot loaders into memory: a few megabytes, served to a whole rack at once. Beside them stand the
+/// names that shim and GRUB ask for by themselves: GRUB itself, and its first script.
 ///
 /// # Errors
 /// The folder or a file that cannot be read, with its name.
-pub fn load_loaders(dir: &Path) -> anyhow::Result<FileMap> {
+pub fn load_loaders(dir: &Path, http_url: &str) -> anyhow::Result<FileMap> {
     use anyhow::Context as _;
     let mut map = FileMap::new();
     let hint = "`cargo xtask setup` fetches the loaders; boot.loaders_dir names their folder";
@@ -47,6 +55,11 @@ pub fn load_loaders(dir: &Path) -> anyhow::Result<FileMap> {
         "boot loaders {}: the folder is empty: {hint}",
         dir.display()
     );
+    if let Some(grub) = map.get(&FileName::parse(GRUB_FILE.as_bytes())?) {
+        map.insert(FileName::parse(GRUB_ASKED_FOR.as_bytes())?, grub);
+    }
+    let start = grub_start(http_url, GRUB_PATH);
+    map.insert(FileName::parse(GRUB_START.as_bytes())?, TftpFile::from(start));
     Ok(map)
 }
 
@@ -102,6 +115,7 @@ impl Dhcp {
         let unlisted = Standing {
             node: NodeStanding::Unlisted,
             lease: None,
+            loaders: LoaderSet::Ipxe,
         };
         let Some(mac) = request.identity().mac() else {
             return Ok(unlisted);
@@ -112,8 +126,9 @@ impl Dhcp {
             None => self.admit(request, &mac).await?,
         };
         let Some(node) = node else { return Ok(unlisted) };
-        let state = self.app.store.node_get(node).await?.state;
-        let node = if state == NodeState::Discovering {
+        let record = self.app.store.node_get(node).await?;
+        let loaders = self.loaders(&record);
+        let node = if record.state == NodeState::Discovering {
             NodeStanding::Discovering
         } else {
             NodeStanding::Listed
@@ -134,7 +149,17 @@ impl Dhcp {
             }
             Mode::Proxy | Mode::Off => None,
         };
-        Ok(Standing { node, lease })
+        Ok(Standing { node, lease, loaders })
+    }
+
+    fn loaders(&self, node: &NodeRecord) -> LoaderSet {
+        let group = self.config.chain_by_group.get(&node.group).copied().unwrap_or_default();
+        let secure_boot = node.inventory.as_ref().and_then(|inventory| inventory.secure_boot);
+        match Chain::resolve(&[node.chain, group, self.config.chain], secure_boot) {
+            Chain::Auto | Chain::Ipxe => LoaderSet::Ipxe,
+            Chain::Grub => LoaderSet::Grub,
+            Chain::Http => LoaderSet::Http,
+        }
     }
 
     fn offer(&self, ip: std::net::Ipv4Addr) -> LeaseOffer {

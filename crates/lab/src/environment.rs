@@ -5,23 +5,23 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Paths that `cargo xtask` knows and passes on.
+/// Paths that `cargo xtask` knows and passes on. The variables have names of their own: what a rack starts inherits them.
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct LabEnvironment {
     /// The workspace's root folder
-    #[arg(long, env = "PLUMBLINE_ROOT", value_name = "FOLDER")]
+    #[arg(long, env = "PLUMBLINE_LAB_ROOT", value_name = "FOLDER")]
     pub root: PathBuf,
     /// The server binary, `plumbline`
-    #[arg(long, env = "PLUMBLINE_SERVER", value_name = "FILE")]
+    #[arg(long, env = "PLUMBLINE_LAB_SERVER", value_name = "FILE")]
     pub server: PathBuf,
     /// The statically linked `plumbline-agent` that runs on nodes
-    #[arg(long, env = "PLUMBLINE_AGENT", value_name = "FILE")]
+    #[arg(long, env = "PLUMBLINE_LAB_AGENT", value_name = "FILE")]
     pub agent: PathBuf,
     /// The folder with the boot loaders that `cargo xtask setup` fetched
-    #[arg(long, env = "PLUMBLINE_LOADERS", value_name = "FOLDER")]
+    #[arg(long, env = "PLUMBLINE_LAB_LOADERS", value_name = "FOLDER")]
     pub loaders: PathBuf,
     /// The folder with the UEFI firmware that `cargo xtask setup` fetched
-    #[arg(long, env = "PLUMBLINE_FIRMWARE", value_name = "FOLDER")]
+    #[arg(long, env = "PLUMBLINE_LAB_FIRMWARE", value_name = "FOLDER")]
     pub firmware_files: PathBuf,
 }
 

@@ -4,8 +4,8 @@
 
 use clap::{Parser, Subcommand};
 use lab::environment::LabEnvironment;
-use lab::qemu::Firmware;
-use lab::scenario::{DemoOptions, E2eOptions, run_demo, run_e2e};
+
+use lab::scenario::{BootKind, DemoOptions, E2eOptions, run_demo, run_e2e};
 use lab::simulated::{FleetOptions, run_fleet};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -28,8 +28,8 @@ enum Action {
         #[command(flatten)]
         environment: LabEnvironment,
         /// The firmware of the nodes
-        #[arg(long, value_enum, default_value_t = Firmware::Uefi)]
-        firmware: Firmware,
+        #[arg(long, value_enum, default_value_t = BootKind::Uefi)]
+        firmware: BootKind,
         /// Only the scenario of this name
         #[arg(long, value_name = "NAME")]
         scenario: Option<String>,

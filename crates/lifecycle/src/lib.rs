@@ -3,9 +3,11 @@
 //! `step(state, observation)` says where a node goes next and why; the store applies it under a row lock, so that a
 //! handler never writes a state of its own making. Every state has a time allowance: "stuck" is a query.
 
+mod chain;
 mod deployment;
 mod node;
 pub mod remediation;
 
+pub use chain::Chain;
 pub use deployment::{AttemptEnd, DeploymentState, attempt_failed};
 pub use node::{NodeState, Observed, Step, step};

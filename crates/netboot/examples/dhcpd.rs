@@ -5,7 +5,8 @@
 use std::net::Ipv4Addr;
 
 use netboot::dhcp::{
-    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, LeaseOffer, Mode, NodeStanding, Request, Standing,
+    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, LeaseOffer, LoaderSet, Mode, NodeStanding, Request,
+    Standing,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +18,7 @@ impl DhcpBackend for Everybody {
     async fn lookup(&self, request: &Request, _mode: Mode) -> Result<Standing, BackendError> {
         println!("{request}");
         Ok(Standing {
+            loaders: LoaderSet::Ipxe,
             node: NodeStanding::Listed,
             lease: self.lease.clone(),
         })

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use netboot::dhcp::boot::BootAnswer;
 use netboot::dhcp::options::code;
-use netboot::dhcp::{Destination, Header, LoaderTable, MessageType, Mode, NodeStanding, Port, Reply};
+use netboot::dhcp::{Destination, Header, LoaderSet, LoaderTable, MessageType, Mode, NodeStanding, Port, Reply};
 
 use crate::support::*;
 
@@ -356,6 +356,33 @@ fn infiniband_clients_with_zero_addresses_are_told_apart_and_answered() {
         ignored(decide(&nameless.discover(), Mode::Proxy, Port::Server67)),
         "no_identity"
     );
+}
+
+#[test]
+fn the_chain_of_a_machine_decides_its_loader() {
+    let loader = |set: LoaderSet, arch: u16| set.table().get(arch).map(str::to_owned);
+    for arch in [0x07, 0x09, 0x10] {
+        assert_eq!(
+            loader(LoaderSet::Ipxe, arch).as_deref(),
+            Some("snponly.efi"),
+            "{arch:#x}"
+        );
+        assert_eq!(
+            loader(LoaderSet::Grub, arch).as_deref(),
+            Some("shimx64.efi"),
+            "{arch:#x}"
+        );
+    }
+    // PXE finds nothing, so that firmware goes on to HTTP boot; BIOS has nothing else.
+    for (arch, file) in [
+        (0x07, None),
+        (0x09, None),
+        (0x0b, None),
+        (0x10, Some("shimx64.efi")),
+        (0x00, Some("undionly.kpxe")),
+    ] {
+        assert_eq!(loader(LoaderSet::Http, arch).as_deref(), file, "{arch:#x}");
+    }
 }
 
 #[test]

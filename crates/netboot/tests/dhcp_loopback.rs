@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use netboot::CounterSet;
 use netboot::dhcp::{
-    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, MessageType, Mode, NodeStanding, Reply, Request,
-    Standing,
+    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, LoaderSet, MessageType, Mode, NodeStanding, Reply,
+    Request, Standing,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
@@ -31,6 +31,7 @@ impl Backend {
     fn listed() -> Self {
         Self {
             standing: Standing {
+                loaders: LoaderSet::Ipxe,
                 node: NodeStanding::Listed,
                 lease: Some(lease()),
             },
@@ -203,6 +204,7 @@ async fn noise_is_counted_by_kind_and_the_server_goes_on() {
 async fn an_unlisted_machine_is_seen_and_not_answered() {
     let backend = Backend {
         standing: Standing {
+            loaders: LoaderSet::Ipxe,
             node: NodeStanding::Unlisted,
             lease: Some(lease()),
         },

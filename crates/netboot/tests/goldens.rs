@@ -1,7 +1,7 @@
 //! Golden packets and golden scripts.
 
 use netboot::dhcp::{Mode, Port, Request};
-use netboot::script::{DeployerBoot, boot_local, deployer, refuse};
+use netboot::script::{DeployerBoot, Language, boot_local, deployer, grub_start, refuse};
 
 use crate::golden::{assert_golden, bytes_from_hex, testdata};
 use crate::support::decide;
@@ -58,13 +58,16 @@ fn golden_scripts_say_what_was_reviewed() {
             .to_owned(),
         title: "gpu-001: installing debian-12-gpu".to_owned(),
     };
+    let nobody = "nobody listed 52:54:00:aa:00:01; approve it in the dashboard";
+    let local = |language| boot_local(language, "gpu-001", "nothing to do", "PL12AB34CD");
     for (file, script) in [
-        ("deployer.ipxe", deployer(&boot).unwrap()),
-        ("boot_local.ipxe", boot_local("gpu-001", "nothing to do", "PL12AB34CD")),
-        (
-            "refuse.ipxe",
-            refuse("nobody listed 52:54:00:aa:00:01; approve it in the dashboard"),
-        ),
+        ("deployer.ipxe", deployer(Language::Ipxe, &boot).unwrap()),
+        ("deployer.grub.cfg", deployer(Language::Grub, &boot).unwrap()),
+        ("boot_local.ipxe", local(Language::Ipxe)),
+        ("boot_local.grub.cfg", local(Language::Grub)),
+        ("refuse.ipxe", refuse(Language::Ipxe, nobody)),
+        ("refuse.grub.cfg", refuse(Language::Grub, nobody)),
+        ("start.grub.cfg", grub_start("http://10.77.0.1:8081", "/boot/v1/grub")),
     ] {
         assert_golden(&testdata("script").join(file), &script);
     }

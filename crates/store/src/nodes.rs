@@ -1,6 +1,6 @@
 //! Node records: identity, state, inventory.
 
-use lifecycle::{NodeState, Observed, Step};
+use lifecycle::{Chain, NodeState, Observed, Step};
 use protocol::NodeId;
 use protocol::latest::Inventory;
 use serde::Serialize;
@@ -43,6 +43,9 @@ pub struct NodeRecord {
     pub group: String,
     /// Rack, if known.
     pub rack: Option<String>,
+    /// Which boot loader it gets; `auto`: what its group or the site says.
+    #[schema(value_type = String, example = "auto")]
+    pub chain: Chain,
     /// A person holds it back from remediation.
     pub hold: Option<NodeHold>,
     /// Findings that nobody allows.
@@ -88,6 +91,8 @@ pub struct NodeChange {
     pub group: Option<String>,
     /// Rack; empty: none.
     pub rack: Option<String>,
+    /// Which boot loader it gets.
+    pub chain: Option<Chain>,
 }
 
 /// What an agent said last.
@@ -124,6 +129,7 @@ struct NodeRow {
     clock_skew_ms: Option<i64>,
     node_group: String,
     rack: Option<String>,
+    chain: String,
     hold_reason: Option<String>,
     hold_by: Option<String>,
     hold_since: Option<OffsetDateTime>,
@@ -170,6 +176,10 @@ impl TryFrom<NodeRow> for NodeRecord {
             agent,
             group: row.node_group,
             rack: row.rack,
+            chain: Chain::parse(&row.chain).ok_or_else(|| StoreError::Stored {
+                what: "chain",
+                value: row.chain.clone(),
+            })?,
             hold: match (row.hold_reason, row.hold_by, row.hold_since) {
                 (Some(reason), Some(by), Some(since)) => Some(NodeHold { reason, by, since }),
                 _ => None,
@@ -345,7 +355,7 @@ impl Store {
                    AS "ssh_host_keys!",
                  a.heartbeat_at AS "heartbeat_at?", a.boot_id AS "boot_id?", a.agent_version AS "agent_version?",
                  a.rss_max_bytes AS "rss_max_bytes?", a.clock_skew_ms AS "clock_skew_ms?",
-                 n.node_group, n.rack, n.hold_reason, n.hold_by, n.hold_since,
+                 n.node_group, n.rack, n.chain, n.hold_reason, n.hold_by, n.hold_since,
                  coalesce(f.open, 0) AS "findings!", coalesce(f.allowed, 0) AS "allowed!",
                  (SELECT max(received_at) FROM reports r WHERE r.node_id = n.id AND r.complete) AS scanned_at,
                  (SELECT (r.scan->>'not_looked_at_count')::bigint FROM reports r WHERE r.node_id = n.id
@@ -404,17 +414,24 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         let name = sqlx::query_scalar!(
             r#"UPDATE nodes SET node_group = coalesce($2, node_group),
-                 rack = CASE WHEN $3::text IS NULL THEN rack ELSE nullif($3, '') END
+                 rack = CASE WHEN $3::text IS NULL THEN rack ELSE nullif($3, '') END,
+                 chain = coalesce($4, chain)
                WHERE id = $1 RETURNING coalesce(name, id::text) AS "name!""#,
             node.0,
             change.group.as_deref(),
-            change.rack.as_deref()
+            change.rack.as_deref(),
+            change.chain.map(Chain::as_str)
         )
         .fetch_optional(&mut *transaction)
         .await?
         .ok_or_else(|| StoreError::not_found("node", node))?;
         let part = |what: &str, value: &Option<String>| value.as_ref().map(|value| format!("{what} {value:?}"));
-        let parts = [part("group", &change.group), part("rack", &change.rack)];
+        let chain = change.chain.map(|chain| chain.as_str().to_owned());
+        let parts = [
+            part("group", &change.group),
+            part("rack", &change.rack),
+            part("chain", &chain),
+        ];
         let audit = NewAudit {
             actor: changed_by,
             action: "node_placed",

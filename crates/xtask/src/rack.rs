@@ -17,10 +17,10 @@ pub fn run_lab(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(workspace.lab());
     command
         .args(arguments)
-        .env("PLUMBLINE_ROOT", &workspace.root)
-        .env("PLUMBLINE_SERVER", workspace.server())
-        .env("PLUMBLINE_AGENT", workspace.node_agent())
-        .env("PLUMBLINE_LOADERS", workspace.loaders())
-        .env("PLUMBLINE_FIRMWARE", workspace.firmware());
+        .env("PLUMBLINE_LAB_ROOT", &workspace.root)
+        .env("PLUMBLINE_LAB_SERVER", workspace.server())
+        .env("PLUMBLINE_LAB_AGENT", workspace.node_agent())
+        .env("PLUMBLINE_LAB_LOADERS", workspace.loaders())
+        .env("PLUMBLINE_LAB_FIRMWARE", workspace.firmware());
     run_shown("play in the virtual rack", &mut command)
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::Ipv4Net;
 use lifecycle::{AttemptEnd, DeploymentState, NodeState};
 use netboot::MacAddr;
-use netboot::script::{self, DeployerBoot};
+use netboot::script::{self, DeployerBoot, Language};
 use protocol::latest::Authority as AuthorityFile;
 use protocol::{DeploymentId, NodeId};
 use store::{DeploymentRecord, NewEvent, NodeRecord};
@@ -86,11 +86,17 @@ fn node_title(node: &NodeRecord) -> String {
         .unwrap_or_else(|| node.macs.first().cloned().unwrap_or_else(|| node.id.to_string()))
 }
 
-/// The script for a machine, and the event of having asked for it.
+/// The script for a machine in its loader's language, and the event of having asked for it; none for a probe (HEAD).
 ///
 /// # Errors
 /// [`AppError`] when the database does not answer, or no deployer is published.
-pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, AppError> {
+pub async fn script(
+    app: &App,
+    mac: MacAddr,
+    peer: IpAddr,
+    language: Language,
+    is_probe: bool,
+) -> Result<String, AppError> {
     let mac_text = mac.to_string();
     let known = app.store.node_find_by_mac(&mac_text).await?;
     let node_id = match (known, peer) {
@@ -103,12 +109,15 @@ pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, App
         app.store
             .sighting_record(&mac_text, Some("iPXE script"), None, None)
             .await?;
-        return Ok(script::refuse("it is not listed and discovery is not armed"));
+        return Ok(script::refuse(language, "it is not listed and discovery is not armed"));
     };
     if let Some(lease) = lease_address(app, &mac_text).await?.filter(|lease| *lease != peer) {
         let detail = format!("its script was asked for from {peer}; the node's address is {lease}");
         event(app, node_id, &mac_text, "script_refused", &detail).await?;
-        return Ok(script::refuse("this address is not the one the machine was given"));
+        return Ok(script::refuse(
+            language,
+            "this address is not the one the machine was given",
+        ));
     }
     let node = app.store.node_get(node_id).await?;
     let mut open = app.store.deployment_find_open(node_id).await?;
@@ -135,18 +144,24 @@ pub async fn script(app: &App, mac: MacAddr, peer: IpAddr) -> Result<String, App
     };
     let (text, what) = match next_boot(&node, open.as_ref(), claimed) {
         Next::Local { reason } => (
-            script::boot_local(&node_title(&node), &reason, &esp_label(node_id)),
+            script::boot_local(language, &node_title(&node), &reason, &esp_label(node_id)),
             format!("boot the local disk: {reason}"),
         ),
-        Next::Refuse { reason } => (script::refuse(&reason), format!("refused: {reason}")),
-        Next::Deployer { attempt, title } => (deployer(app, node_id, attempt, &mac, peer, &title).await?, title),
+        Next::Refuse { reason } => (script::refuse(language, &reason), format!("refused: {reason}")),
+        Next::Deployer { attempt, title } => (
+            deployer(app, language, node_id, attempt, &mac, peer, &title).await?,
+            title,
+        ),
     };
-    event(app, node_id, &mac_text, "script", &format!("to {peer}: {what}")).await?;
+    if !is_probe {
+        event(app, node_id, &mac_text, "script", &format!("to {peer}: {what}")).await?;
+    }
     Ok(text)
 }
 
 async fn deployer(
     app: &App,
+    language: Language,
     node: NodeId,
     attempt: Option<(DeploymentId, i32)>,
     mac: &MacAddr,
@@ -179,7 +194,7 @@ async fn deployer(
         command_line,
         title: title.to_owned(),
     };
-    script::deployer(&boot).map_err(AppError::internal)
+    script::deployer(language, &boot).map_err(AppError::internal)
 }
 
 /// The boot plane's configuration.
@@ -371,6 +386,7 @@ mod tests {
             agent: None,
             group: "default".into(),
             rack: None,
+            chain: lifecycle::Chain::Auto,
             hold: None,
             findings: 0,
             allowed: 0,

@@ -78,7 +78,7 @@ impl App {
     pub fn open(config: Arc<Config>, store: Store) -> anyhow::Result<Self> {
         let keys_dir = config.data_dir.join("keys");
         let loaders = match &config.boot {
-            Some(boot) => boot_plane::load_loaders(&boot.loaders_dir)?,
+            Some(boot) => boot_plane::load_loaders(&boot.loaders_dir, &boot.http_url())?,
             None => FileMap::new(),
         };
         Ok(Self {

@@ -110,13 +110,16 @@ pub enum NodeCommand {
         #[command(flatten)]
         install: InstallArguments,
     },
-    /// Say where a node belongs
+    /// Say where a node belongs, and how it boots
     Set {
         /// Id, name or MAC
         node: String,
         /// Where it belongs.
         #[command(flatten)]
         place: PlaceOfNode,
+        /// Which boot loader it gets
+        #[arg(long)]
+        chain: Option<ChainArgument>,
     },
     /// Hold a node back from remediation
     Hold {
@@ -459,6 +462,32 @@ pub enum UserCommand {
         /// Sign-in name
         name: String,
     },
+}
+
+/// Which boot loader takes a machine from its firmware to its script.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ChainArgument {
+    /// What its node group or the site says; at last GRUB where Secure Boot was seen on, else iPXE
+    Auto,
+    /// iPXE, which Secure Boot refuses
+    Ipxe,
+    /// shim and GRUB, signed for Secure Boot
+    Grub,
+    /// As grub, and only by UEFI HTTP boot
+    Http,
+}
+
+impl ChainArgument {
+    /// The API's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Ipxe => "ipxe",
+            Self::Grub => "grub",
+            Self::Http => "http",
+        }
+    }
 }
 
 /// What a person may do.

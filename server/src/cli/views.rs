@@ -32,6 +32,8 @@ pub struct Node {
     #[serde(default)]
     pub group: String,
     pub rack: Option<String>,
+    #[serde(default)]
+    pub chain: String,
     pub hold: Option<Hold>,
     pub scanned_at: Option<Timestamp>,
     pub drift: String,

@@ -5,10 +5,12 @@
 
 mod raw;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
+use lifecycle::Chain;
 use lifecycle::remediation::Limits;
 
 pub use raw::{DhcpMode, LogFormat};
@@ -82,6 +84,10 @@ pub struct BootConfig {
     pub tftp_port: u16,
     /// Folder with the boot loaders that set-up fetched.
     pub loaders_dir: PathBuf,
+    /// Which boot loader nodes get.
+    pub chain: Chain,
+    /// Which boot loader the nodes of a group get, where it is another.
+    pub chain_by_group: BTreeMap<String, Chain>,
     /// Addresses given out in mode `full`: first and last.
     pub pool: Option<(Ipv4Addr, Ipv4Addr)>,
     /// Default gateway for nodes.
@@ -199,6 +205,8 @@ impl TryFrom<Unvalidated> for Config {
                 http_port: boot.http_port,
                 tftp_port: boot.tftp_port,
                 loaders_dir: boot.loaders_dir,
+                chain: boot.chain,
+                chain_by_group: boot.chain_by_group,
                 pool,
                 router: boot.router,
                 lease_secs: boot.lease_secs,

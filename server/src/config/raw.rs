@@ -1,9 +1,11 @@
 //! The file as it is written.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
+use lifecycle::Chain;
 use serde::Deserialize;
 
 /// How DHCP is answered on the provisioning network.
@@ -81,6 +83,8 @@ pub(super) struct RawBoot {
     pub http_port: u16,
     pub tftp_port: u16,
     pub loaders_dir: PathBuf,
+    pub chain: Chain,
+    pub chain_by_group: BTreeMap<String, Chain>,
     pub pool_first: Option<Ipv4Addr>,
     pub pool_last: Option<Ipv4Addr>,
     pub router: Option<Ipv4Addr>,
@@ -96,6 +100,8 @@ impl Default for RawBoot {
             http_port: 8081,
             tftp_port: 69,
             loaders_dir: PathBuf::from("/usr/lib/plumbline/loaders"),
+            chain: Chain::Auto,
+            chain_by_group: BTreeMap::new(),
             pool_first: None,
             pool_last: None,
             router: None,

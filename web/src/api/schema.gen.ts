@@ -1177,6 +1177,8 @@ export interface components {
             pci: components["schemas"]["PciDevice"][];
             /** @description What could not be read, as `what: why`. */
             problems?: string[];
+            /** @description Whether Secure Boot was on; none: unknown, or no UEFI. */
+            secure_boot?: boolean | null;
             /** @description Whether the machine was started by UEFI. */
             uefi: boolean;
         };
@@ -1354,6 +1356,8 @@ export interface components {
         };
         /** @description What changes of a node; what is left out stays. */
         NodeChanges: {
+            /** @description Which boot loader it gets: `auto` (what its group or the site says), `ipxe`, `grub` or `http`. */
+            chain?: string | null;
             /** @description Node group. */
             group?: string | null;
             /** @description Name, also the hostname: an RFC 1123 label in lower case. */
@@ -1402,6 +1406,11 @@ export interface components {
              * @description Findings that people have waived or accepted.
              */
             allowed: number;
+            /**
+             * @description Which boot loader it gets; `auto`: what its group or the site says.
+             * @example auto
+             */
+            chain: string;
             /**
              * Format: int64
              * @description Findings that nobody allows.

@@ -18,6 +18,8 @@ pub use disks::disks;
 pub use nics::mac_of_link_address;
 
 /// Longest value read from one file of /sys, in bytes.
+/// The global variable of the UEFI specification, of 5 bytes.
+const SECURE_BOOT: &str = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 const VALUE_BYTES_MAX: u64 = 4_096;
 /// Most devices of one kind that are listed.
 const DEVICES_MAX: usize = 4_096;
@@ -39,6 +41,10 @@ pub fn read(root: &Path, boot_mac: Option<&str>) -> Inventory {
         cpu,
         memory_bytes: memory_bytes(&meminfo).unwrap_or(0),
         uefi: root.join("sys/firmware/efi").is_dir(),
+        secure_boot: std::fs::read(root.join(SECURE_BOOT))
+            .ok()
+            .as_deref()
+            .and_then(secure_boot),
         ..Inventory::default()
     };
     if inventory.memory_bytes == 0 {
@@ -50,6 +56,14 @@ pub fn read(root: &Path, boot_mac: Option<&str>) -> Inventory {
     inventory.dmi = dmi::read(root, &mut problems);
     inventory.problems = problems;
     inventory
+}
+
+/// The variable's content: four bytes of attributes, then the value (UEFI specification, "Globally Defined Variables").
+fn secure_boot(variable: &[u8]) -> Option<bool> {
+    match variable {
+        [_, _, _, _, value] => Some(*value == 1),
+        _ => None,
+    }
 }
 
 /// `MemTotal` in bytes; the kernel's "kB" are KiB.
@@ -105,6 +119,9 @@ mod tests {
             memory_bytes("MemTotal:        1004592 kB\nMemFree: 1 kB\n"),
             Some(1_028_702_208)
         );
+        assert_eq!(secure_boot(&[6, 0, 0, 0, 1]), Some(true));
+        assert_eq!(secure_boot(&[6, 0, 0, 0, 0]), Some(false));
+        assert_eq!(secure_boot(&[6, 0, 0, 0]), None);
         assert_eq!(memory_bytes("MemFree: 1 kB\n"), None);
         assert_eq!(memory_bytes("MemTotal: many\n"), None);
     }

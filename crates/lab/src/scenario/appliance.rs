@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// People's listener inside the namespace.
@@ -32,12 +33,18 @@ pub struct Appliance {
 }
 
 impl Appliance {
-    /// Starts the server in a namespace of its own and signs in. `folder` holds its data, configuration and log.
+    /// Starts the server in a namespace of its own and signs in. `folder` holds its data, configuration and log; `chain`
+    /// is the site's choice of boot loaders.
     ///
     /// # Errors
     /// When it does not come up; the message carries the end of its log.
-    pub fn start(environment: &LabEnvironment, namespace: NetworkNamespace, folder: &Path) -> Result<Self> {
-        fs::write(folder.join(CONFIGURATION), configuration(environment, folder)?)?;
+    pub fn start(
+        environment: &LabEnvironment,
+        namespace: NetworkNamespace,
+        folder: &Path,
+        chain: &str,
+    ) -> Result<Self> {
+        fs::write(folder.join(CONFIGURATION), configuration(environment, folder, chain)?)?;
         let mut server = spawn(&namespace, &environment.server, folder)?;
         let line = server.wait_line("password:", START_LIMIT)?;
         let password = line.split_whitespace().last().context("the first password")?.to_owned();
@@ -158,14 +165,18 @@ impl Appliance {
     fn run_within(&self, arguments: &[&str], limit: Duration) -> Result<Captured> {
         let mut command = self.namespace.command(&self.binary);
         command.args(arguments);
+        command.env("PLUMBLINE_PASSWORD", &self.password);
+        self.add_login(&mut command);
+        run_captured(&mut command, limit)
+    }
+
+    /// Lets a command use the appliance's login, and nobody else's.
+    fn add_login(&self, command: &mut Command) {
         command
             .env("HOME", &self.folder)
-            .env("PLUMBLINE_PASSWORD", &self.password);
-        command
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("PLUMBLINE_TOKEN")
             .env_remove("PLUMBLINE_SERVER");
-        run_captured(&mut command, limit)
     }
 
     /// A plain GET on people's listener: status and body.
@@ -266,10 +277,8 @@ impl Appliance {
             "-c",
             "printf '%s\\n' \"$VIEWER_PASSWORD\" | \"$0\" user add viewer --role viewer",
         ]);
-        command
-            .arg(&self.binary)
-            .env("VIEWER_PASSWORD", &password)
-            .env("HOME", &self.folder);
+        command.arg(&self.binary).env("VIEWER_PASSWORD", &password);
+        self.add_login(&mut command);
         let captured = run_captured(&mut command, CLI_LIMIT)?;
         ensure!(
             captured.status.success(),
@@ -317,11 +326,11 @@ fn status_kib(text: &str, field: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix(field)?.split_whitespace().next()?.parse().ok())
 }
 
-fn configuration(environment: &LabEnvironment, folder: &Path) -> Result<String> {
+fn configuration(environment: &LabEnvironment, folder: &Path, chain: &str) -> Result<String> {
     let key = fs::read_to_string(folder.join("operator.pub")).context("the operator's public key")?;
     Ok(format!(
         "data_dir = {data:?}\n\n\
-         [boot]\ninterface = \"{BRIDGE}\"\ndhcp = \"full\"\nloaders_dir = {loaders:?}\n\
+         [boot]\ninterface = \"{BRIDGE}\"\ndhcp = \"full\"\nchain = \"{chain}\"\nloaders_dir = {loaders:?}\n\
          pool_first = \"10.77.0.100\"\npool_last = \"10.77.0.199\"\n\n\
          [people]\nlisten = \"{PEOPLE}\"\n\n\
          [site]\nauthorized_keys = [{key:?}]\n",

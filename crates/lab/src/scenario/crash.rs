@@ -1,10 +1,10 @@
 //! What dies in the middle, and how the run ends all the same.
 
+use super::BootKind;
 use super::fleet::FleetRun;
 use super::install::{NODE_NAME, Run};
 use super::step;
 use crate::environment::LabEnvironment;
-use crate::qemu::Firmware;
 use crate::simulated::node_name;
 use crate::simulated::tamper::Change;
 use crate::wait::wait_until;
@@ -166,8 +166,8 @@ fn check_end(crashes: &Crashes) -> Result<(u64, usize)> {
 
 /// The `power-cut-once` scenario: the power of a node is cut while its disk is written; at its next power-on the
 /// deployment goes on as its second attempt.
-pub(super) fn power_cut_once(environment: &LabEnvironment, firmware: Firmware) -> Result<Value> {
-    let mut run = Run::start(environment, "powercut", firmware)?;
+pub(super) fn power_cut_once(environment: &LabEnvironment, kind: BootKind) -> Result<Value> {
+    let mut run = Run::start(environment, "powercut", kind)?;
     run.power_on_and_discover()?;
     run.approve()?;
     run.wait_event("stage", "write")?;

@@ -4,10 +4,9 @@
 use super::appliance::{self, Appliance};
 use super::fleet::Fleet;
 use super::install::{NODE_NAME, Run};
-use super::{DemoOptions, step};
+use super::{BootKind, DemoOptions, step};
 use crate::forward::Forward;
 use crate::interrupt;
-use crate::qemu::Firmware;
 use crate::simulated::tamper::Change;
 use crate::simulated::{self, node_name};
 use crate::ssh::SshTarget;
@@ -50,7 +49,7 @@ const LEFT_BEHIND: [&str; 5] = [
 /// # Errors
 /// When a step fails; the message says which, and where its logs are.
 pub(super) fn run(options: &DemoOptions) -> Result<Value> {
-    let mut run = Run::start(&options.environment, "demo", Firmware::Uefi)?;
+    let mut run = Run::start(&options.environment, "demo", BootKind::Uefi)?;
     simulated::provide_image(&run.appliance.data_dir())?;
     let forward = match options.once {
         true => None,

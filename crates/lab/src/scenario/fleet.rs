@@ -196,7 +196,7 @@ impl FleetRun {
         images::provide(environment, &folder.join("data"))?;
         simulated::provide_image(&folder.join("data"))?;
         let namespace = NetworkNamespace::create_unique(purpose)?;
-        let appliance = Appliance::start(environment, namespace, &folder)?;
+        let appliance = Appliance::start(environment, namespace, &folder, "auto")?;
         step(&format!("the appliance is up; logs in {}", folder.display()));
         let fleet = Fleet::power_on(appliance.namespace(), &folder, 1, nodes)?;
         Ok(Self {

@@ -1,7 +1,7 @@
 //! From power-on to a verified node: the install loop on real firmware, and what stops it.
 
 use super::appliance::Appliance;
-use super::{images, run_folder, step, tamper};
+use super::{BootKind, images, run_folder, step, tamper};
 use crate::environment::LabEnvironment;
 use crate::netns::NetworkNamespace;
 use crate::qemu::{DiskBus, Firmware, Machine, MachineSpec};
@@ -31,6 +31,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(180);
 pub struct Run {
     /// Dropped first: the machine's wire goes with the appliance's namespace.
     machine: Machine,
+    kind: BootKind,
     pub(super) appliance: Appliance,
     folder: PathBuf,
     powered_on: Option<Instant>,
@@ -44,8 +45,8 @@ pub struct Run {
 }
 
 /// The `install` scenario.
-pub(super) fn end_to_end(environment: &LabEnvironment, firmware: Firmware) -> Result<Value> {
-    let mut run = Run::start(environment, "e2e", firmware)?;
+pub(super) fn end_to_end(environment: &LabEnvironment, kind: BootKind) -> Result<Value> {
+    let mut run = Run::start(environment, "e2e", kind)?;
     run.neighbour_is_left_alone()?;
     run.power_on_and_discover()?;
     let requests_before = run.image_requests()?;
@@ -60,7 +61,7 @@ pub(super) fn end_to_end(environment: &LabEnvironment, firmware: Firmware) -> Re
     let scan = &after_deploy["report"]["scan"];
     let rounded = |secs: f64| (secs * 10.0).round() / 10.0;
     let mut outcome = json!({
-        "firmware": firmware,
+        "firmware": kind,
         "power_on_to_discovered_s": rounded(run.discovered_secs),
         "deploy_s": rounded(run.deploy_secs),
         "power_on_to_first_scan_s": rounded(run.first_scan_secs),
@@ -76,6 +77,9 @@ pub(super) fn end_to_end(environment: &LabEnvironment, firmware: Firmware) -> Re
         "agent_rss_mb": node["agent"]["rss_max_bytes"].as_u64().unwrap_or(0) / 1_000_000,
     });
     tamper::add_to(&mut outcome, &tampered);
+    if kind == BootKind::SecureBoot {
+        outcome["lockdown"] = json!(run.lockdown(&ssh)?);
+    }
     for drift in [&after_deploy, &after_reboot] {
         ensure!(
             drift["verdict"] == "clean",
@@ -90,8 +94,8 @@ pub(super) fn end_to_end(environment: &LabEnvironment, firmware: Firmware) -> Re
 }
 
 /// The `damaged-pack` scenario.
-pub(super) fn damaged_pack(environment: &LabEnvironment, firmware: Firmware) -> Result<Value> {
-    let mut run = Run::start(environment, "damage", firmware)?;
+pub(super) fn damaged_pack(environment: &LabEnvironment, kind: BootKind) -> Result<Value> {
+    let mut run = Run::start(environment, "damage", kind)?;
     let pack = damage_largest_pack(&run.appliance.data_dir())?;
     run.power_on_and_discover()?;
     let reason = run.approve_and_fail()?;
@@ -109,12 +113,13 @@ pub(super) fn damaged_pack(environment: &LabEnvironment, firmware: Firmware) -> 
 }
 
 /// The `other-firmware` scenario.
-pub(super) fn other_firmware(environment: &LabEnvironment, installed_by: Firmware) -> Result<Value> {
+pub(super) fn other_firmware(environment: &LabEnvironment, kind: BootKind) -> Result<Value> {
+    let installed_by = kind.firmware();
     let other = match installed_by {
         Firmware::Bios => Firmware::Uefi,
         Firmware::Uefi | Firmware::UefiSecureBoot => Firmware::Bios,
     };
-    let mut run = Run::start(environment, "switch", installed_by)?;
+    let mut run = Run::start(environment, "switch", kind)?;
     run.power_on_and_discover()?;
     run.approve_and_deploy()?;
     for firmware in [other, installed_by] {
@@ -134,19 +139,20 @@ pub(super) fn other_firmware(environment: &LabEnvironment, installed_by: Firmwar
 
 impl Run {
     /// Puts up the rack: images, appliance, an empty machine that is off.
-    pub(super) fn start(environment: &LabEnvironment, purpose: &str, firmware: Firmware) -> Result<Self> {
+    pub(super) fn start(environment: &LabEnvironment, purpose: &str, kind: BootKind) -> Result<Self> {
         let folder = run_folder(environment, purpose)?;
         images::provide(environment, &folder.join("data"))?;
         let namespace = NetworkNamespace::create_unique(purpose)?;
         let machine_folder = folder.join(NODE_NAME);
         fs::create_dir_all(&machine_folder)?;
         let spec = MachineSpec {
-            firmware,
+            firmware: kind.firmware(),
+            boot_protocol: kind.protocol(),
             ..MachineSpec::numbered(1, &environment.firmware_files)
         };
         let spec = spec.with_disk(&machine_folder, DISK_BYTES, DiskBus::Virtio);
         let machine = Machine::prepare(spec, &namespace, &machine_folder)?;
-        let appliance = Appliance::start(environment, namespace, &folder)?;
+        let appliance = Appliance::start(environment, namespace, &folder, kind.chain())?;
         step(&format!("the appliance is up; logs in {}", folder.display()));
         wait_until(Duration::from_secs(60), "three images to be registered", || {
             Ok(appliance
@@ -156,6 +162,7 @@ impl Run {
                 .map(|_| ()))
         })?;
         Ok(Self {
+            kind,
             machine,
             appliance,
             folder,
@@ -175,7 +182,8 @@ impl Run {
         let folder = self.folder.join("neighbour");
         fs::create_dir_all(&folder)?;
         let spec = MachineSpec {
-            firmware: self.machine.spec().firmware,
+            firmware: self.kind.firmware(),
+            boot_protocol: self.kind.protocol(),
             ..MachineSpec::numbered(2, &self.machine.spec().ovmf)
         };
         let mac = spec.mac.clone();
@@ -188,9 +196,11 @@ impl Run {
                 .and_then(|all| all.iter().find(|one| one["mac"] == mac.as_str()).cloned());
             Ok(found.filter(|one| one["count"].as_u64().unwrap_or(0) >= 2))
         })?;
-        neighbour
-            .wait_serial(no_answer_text(self.machine.spec().firmware), NEIGHBOUR_LIMIT)
-            .context("its firmware should say that nobody answered")?;
+        if let Some(text) = self.kind.no_answer_text() {
+            neighbour
+                .wait_serial(text, NEIGHBOUR_LIMIT)
+                .context("its firmware should say that nobody answered")?;
+        }
         neighbour.power_off()?;
         let nodes = self.appliance.cli(&["node", "list"])?;
         ensure!(count(&nodes)? == 0, "an unlisted machine got a record: {nodes}");
@@ -226,8 +236,13 @@ impl Run {
             inventory["dmi"]["serial"] == "LAB0001",
             "the SMBIOS serial: {inventory}"
         );
-        let is_uefi = self.machine.spec().firmware != Firmware::Bios;
+        let is_uefi = self.kind != BootKind::Bios;
         ensure!(inventory["uefi"] == is_uefi, "how it starts: {inventory}");
+        let secure_boot = is_uefi.then_some(self.kind == BootKind::SecureBoot);
+        ensure!(
+            inventory["secure_boot"] == json!(secure_boot),
+            "Secure Boot: {inventory}"
+        );
         step(&format!("discovered after {:.0} s", self.discovered_secs));
         Ok(())
     }
@@ -287,6 +302,22 @@ impl Run {
         );
         step("signed in over SSH with the published host key");
         Ok(target)
+    }
+
+    /// The kernel's lockdown mode under Secure Boot; both are checked on the running node.
+    fn lockdown(&self, target: &SshTarget) -> Result<String> {
+        let command =
+            "tail -c 1 /sys/firmware/efi/efivars/SecureBoot-* | od -An -tu1; cat /sys/kernel/security/lockdown";
+        let said = target.run(self.appliance.namespace(), command, Duration::from_secs(60))?;
+        let (secure_boot, modes) = said.stdout.trim().split_once('\n').context("two lines")?;
+        ensure!(secure_boot.trim() == "1", "Secure Boot is off: {said:?}");
+        // "none [integrity] confidentiality"
+        let mode = modes.split(['[', ']']).nth(1).unwrap_or_default();
+        ensure!(
+            ["integrity", "confidentiality"].contains(&mode),
+            "no lockdown under Secure Boot: {modes}"
+        );
+        Ok(mode.to_owned())
     }
 
     /// Restarts the node and waits for a scan of the new boot.
@@ -478,15 +509,6 @@ impl Run {
         self.machine.power_off()?;
         self.appliance.stop()?;
         fs::remove_dir_all(&self.folder).with_context(|| format!("removing {}", self.folder.display()))
-    }
-}
-
-/// What firmware says when no DHCP server answers.
-const fn no_answer_text(firmware: Firmware) -> &'static str {
-    match firmware {
-        Firmware::Uefi | Firmware::UefiSecureBoot => "PXE-E18",
-        // "No configuration methods succeeded", cut by the console's width.
-        Firmware::Bios => "ipxe.org/040ee1",
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is played in a rack: the end-to-end run and the demonstration.
 
 mod appliance;
+mod boot_kind;
 mod crash;
 mod dashboard;
 mod demo;
@@ -11,14 +12,14 @@ mod tamper;
 
 use crate::command::run_checked;
 use crate::environment::LabEnvironment;
-use crate::qemu::Firmware;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+pub use boot_kind::BootKind;
 use crash::Victim;
 
 /// Scenarios by name, with what each shows.
@@ -59,8 +60,8 @@ pub const SCENARIOS: [(&str, &str); 8] = [
 pub struct E2eOptions {
     /// Where the binaries and loaders are.
     pub environment: LabEnvironment,
-    /// The firmware of the nodes.
-    pub firmware: Firmware,
+    /// How the nodes start.
+    pub firmware: BootKind,
     /// The scenario; `install` when absent.
     pub scenario: Option<String>,
 }
@@ -80,10 +81,6 @@ pub struct DemoOptions {
 /// When the scenario fails: the message says which step, and where its logs are.
 pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
     options.environment.check()?;
-    ensure!(
-        options.firmware != Firmware::UefiSecureBoot,
-        "Secure Boot loaders are not answered yet: use --firmware uefi or bios"
-    );
     match options.scenario.as_deref().unwrap_or("install") {
         "install" => install::end_to_end(&options.environment, options.firmware),
         "baseline-suspect" => fleet::baseline_suspect(&options.environment),

@@ -177,6 +177,7 @@ impl SimulatedNode {
                 ..Dmi::default()
             },
             uefi: true,
+            secure_boot: Some(false),
             problems: Vec::new(),
         }
     }

@@ -34,13 +34,53 @@ const IPXE_FEATURE_HTTP: u8 = 0x13;
 
 /// Path under the boot HTTP base where loaders are served.
 pub const LOADER_PATH: &str = "/boot/v1/loaders/";
-/// Path under the boot HTTP base where a node's script is served.
+/// Path under the boot HTTP base where a node's script is served, for iPXE.
 pub const SCRIPT_PATH: &str = "/boot/v1/script";
+/// Folder under the boot HTTP base where GRUB's scripts are served: `MAC/grub.cfg`.
+pub const GRUB_PATH: &str = "/boot/v1/grub";
+
+/// The first loader of the chain that Secure Boot lets through; it asks for GRUB itself.
+const SHIM: &str = "shimx64.efi";
 
 /// Loader file names by architecture (option 93). Names are plain: no folders, no spaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoaderTable {
     files: BTreeMap<u16, String>,
+}
+
+/// Which loaders a machine is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum LoaderSet {
+    /// iPXE for all.
+    #[default]
+    Ipxe,
+    /// shim and GRUB for x64 UEFI, signed for Secure Boot; iPXE for the others.
+    Grub,
+    /// As [`LoaderSet::Grub`], for UEFI HTTP boot only: PXE attempts of UEFI firmware find no loader and end, so that
+    /// firmware goes on to its HTTP boot entry.
+    Http,
+}
+
+impl LoaderSet {
+    /// All sets.
+    pub const ALL: [Self; 3] = [Self::Ipxe, Self::Grub, Self::Http];
+
+    /// Its loaders.
+    #[must_use]
+    pub fn table(self) -> LoaderTable {
+        let mut table = LoaderTable::default();
+        if self != Self::Ipxe {
+            for arch in [ARCH_UEFI_X64, ARCH_UEFI_BC, ARCH_HTTP_X64] {
+                table.set(arch, SHIM);
+            }
+        }
+        if self == Self::Http {
+            for arch in [ARCH_UEFI_X64, ARCH_UEFI_BC, ARCH_UEFI_ARM64] {
+                table.files.remove(&arch);
+            }
+        }
+        table
+    }
 }
 
 impl Default for LoaderTable {

@@ -16,7 +16,7 @@ pub mod reply;
 pub mod socket;
 mod text;
 
-pub use boot::{BootAnswer, LoaderTable};
+pub use boot::{BootAnswer, LoaderSet, LoaderTable};
 pub use error::PacketError;
 pub use identity::HardwareIdentity;
 pub use options::OptionList;

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::boot::LoaderTable;
+use super::boot::{LoaderSet, LoaderTable};
 use super::error::PacketError;
 use super::packet::Request;
 use super::policy::{Context, Decision, IgnoreReason, LeaseOffer, Mode, NodeStanding, Port, ReplyPlan, answer};
@@ -42,6 +42,8 @@ pub struct Standing {
     pub node: NodeStanding,
     /// The address it may have, in full mode.
     pub lease: Option<LeaseOffer>,
+    /// Which loaders it is given.
+    pub loaders: LoaderSet,
 }
 
 /// The look-up failed; the request goes unanswered and the client asks again.
@@ -108,8 +110,6 @@ pub struct DhcpConfig {
     pub server_ip: Ipv4Addr,
     /// Base of the boot HTTP service, such as `http://10.77.0.1:8081`.
     pub http_base: String,
-    /// Loaders by architecture.
-    pub loaders: LoaderTable,
     /// UDP ports.
     pub ports: DhcpPorts,
     /// Requests worked on at a time; more are dropped.
@@ -119,7 +119,7 @@ pub struct DhcpConfig {
 }
 
 impl DhcpConfig {
-    /// The usual configuration: standard ports, iPXE loaders, 256 requests at a time, 5 seconds each.
+    /// The usual configuration: standard ports, 256 requests at a time, 5 seconds each.
     pub fn new(mode: Mode, server_ip: Ipv4Addr, http_base: &str) -> Self {
         Self {
             mode,
@@ -127,7 +127,6 @@ impl DhcpConfig {
             listen_ip: Ipv4Addr::UNSPECIFIED,
             server_ip,
             http_base: http_base.to_owned(),
-            loaders: LoaderTable::default(),
             ports: DhcpPorts::default(),
             requests_max: 256,
             request_timeout: Duration::from_secs(5),
@@ -306,13 +305,14 @@ impl<B: DhcpBackend> Shared<B> {
 
     async fn decide(&self, request: &Request, port: Port) -> Result<Decision, BackendError> {
         let standing = self.backend.lookup(request, self.config.mode).await?;
+        let loaders: LoaderTable = standing.loaders.table();
         let context = Context {
             mode: self.config.mode,
             server_ip: self.config.server_ip,
             http_base: &self.config.http_base,
             node: standing.node,
             lease: standing.lease.as_ref(),
-            loaders: &self.config.loaders,
+            loaders: &loaders,
             port,
         };
         let decision = answer(request, &context);

@@ -19,6 +19,9 @@ pub struct Inventory {
     pub dmi: Dmi,
     /// Whether the machine was started by UEFI.
     pub uefi: bool,
+    /// Whether Secure Boot was on; none: unknown, or no UEFI.
+    #[serde(default)]
+    pub secure_boot: Option<bool>,
     /// What could not be read, as `what: why`.
     #[serde(default)]
     pub problems: Vec<String>,

@@ -121,6 +121,7 @@ async fn a_decision_holds_in_its_scope_alone() {
     let change = NodeChange {
         group: Some("login".into()),
         rack: Some("r1".into()),
+        chain: None,
     };
     store.node_change(two, &change, "admin").await.unwrap();
     assert_eq!(standing(&store, two).await, "accepted");

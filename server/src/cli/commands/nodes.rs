@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::cli::arguments::{InstallArguments, NodeCommand};
+use crate::cli::arguments::{ChainArgument, InstallArguments, NodeCommand};
 use crate::cli::client::{Client, is_refusal};
 use crate::cli::output::{self, Output};
 use crate::cli::views::{Event, Node};
@@ -54,8 +54,9 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
                 .await?;
             output.show(&answer, render::deployment)
         }
-        NodeCommand::Set { node, place } => {
-            let body = json!({ "group": place.group, "rack": place.rack });
+        NodeCommand::Set { node, place, chain } => {
+            let chain = chain.map(ChainArgument::as_str);
+            let body = json!({ "group": place.group, "rack": place.rack, "chain": chain });
             let answer = client.send(Method::PATCH, &["nodes", node], Some(&body)).await?;
             output.show(&answer, render::node)
         }

@@ -45,6 +45,7 @@ pub fn node(node: &Node, context: &Context) -> String {
         ),
         ("group", node.group.clone()),
         ("rack", node.rack.clone().unwrap_or_else(|| "-".to_owned())),
+        ("boot chain", node.chain.clone()),
         ("MACs", node.macs.join(", ")),
         ("address", node.address.clone().unwrap_or_else(|| "-".to_owned())),
         ("machine id", node.machine_id.clone()),

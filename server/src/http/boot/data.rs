@@ -11,6 +11,7 @@ use serde::Deserialize;
 use store::NewEvent;
 
 use crate::app::{App, AppError};
+use crate::boot_plane::GRUB_START;
 use crate::http::range::{self, Answer};
 use crate::image::store::Download;
 use crate::image::{ArtifactName, StoreError};
@@ -30,6 +31,18 @@ pub(super) async fn loader(State(app): State<App>, Path(name): Path<String>) -> 
     let parsed = FileName::parse(name.as_bytes()).map_err(|_| missing())?;
     let content = app.loaders.get(&parsed).ok_or_else(missing)?;
     Ok(([(header::CONTENT_TYPE, "application/efi")], content).into_response())
+}
+
+/// GET `/grub/grub.cfg`, which a GRUB that was loaded by HTTP asks for.
+pub(super) async fn grub_start(State(app): State<App>) -> Result<Response, AppError> {
+    app.metrics.boot_request("loader");
+    let missing = || AppError::NotFound {
+        what: "script".to_owned(),
+        key: GRUB_START.to_owned(),
+    };
+    let name = FileName::parse(GRUB_START.as_bytes()).map_err(|_| missing())?;
+    let content = app.loaders.get(&name).ok_or_else(missing)?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], content).into_response())
 }
 
 /// GET `/boot/v1/deployer/{digest}/{vmlinuz|initrd.img}?mac=…`; the first byte of each is an event.

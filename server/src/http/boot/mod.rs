@@ -7,12 +7,13 @@ mod data;
 
 use std::net::SocketAddr;
 
-use axum::extract::{ConnectInfo, Query, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use netboot::MacAddr;
+use netboot::script::Language;
 use protocol::latest::{Clock, paths};
 use serde::Deserialize;
 
@@ -22,6 +23,11 @@ use crate::app::{App, AppError, boot};
 pub fn router(app: App) -> Router {
     Router::new()
         .route(netboot::dhcp::boot::SCRIPT_PATH, get(script))
+        .route(
+            &format!("{}/{{mac}}/grub.cfg", netboot::dhcp::boot::GRUB_PATH),
+            get(grub_script),
+        )
+        .route(&format!("/{}", crate::boot_plane::GRUB_START), get(data::grub_start))
         .route("/boot/v1/loaders/{name}", get(data::loader))
         .route("/boot/v1/deployer/{digest}/{artifact}", get(data::artifact))
         .route("/boot/v1/authority.cpio", get(authority))
@@ -43,19 +49,34 @@ struct ScriptQuery {
 async fn script(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    method: Method,
     Query(query): Query<ScriptQuery>,
 ) -> Response {
+    script_in(Language::Ipxe, &app, peer, &method, &query.mac).await
+}
+
+/// GET `/boot/v1/grub/{mac}/grub.cfg`.
+async fn grub_script(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    method: Method,
+    Path(mac): Path<String>,
+) -> Response {
+    script_in(Language::Grub, &app, peer, &method, &mac).await
+}
+
+async fn script_in(language: Language, app: &App, peer: SocketAddr, method: &Method, mac: &str) -> Response {
     app.metrics.boot_request("script");
-    let mac: MacAddr = match query.mac.parse() {
+    let mac: MacAddr = match mac.parse() {
         Ok(mac) => mac,
         Err(error) => return AppError::Invalid(format!("mac: {error}")).into_response(),
     };
-    match boot::script(&app, mac, peer.ip()).await {
+    match boot::script(app, mac, peer.ip(), language, *method == Method::HEAD).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
         // The person at the rack sees the reason; the machine goes on to its next boot device.
         Err(error) => {
             tracing::warn!(node.mac = %mac, error = %crate::http::error::chain(&error), "no boot script");
-            netboot::script::refuse(&error.to_string()).into_response()
+            netboot::script::refuse(language, &error.to_string()).into_response()
         }
     }
 }

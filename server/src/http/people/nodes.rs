@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use lifecycle::Chain;
 use protocol::latest::DiskRule;
 use serde::Deserialize;
 use store::{DeploymentRecord, NodeChange};
@@ -34,6 +35,9 @@ pub(super) struct NodeChanges {
     group: Option<String>,
     /// Rack; empty: none.
     rack: Option<String>,
+    /// Which boot loader it gets: `auto` (what its group or the site says), `ipxe`, `grub` or `http`.
+    #[schema(value_type = Option<String>)]
+    chain: Option<Chain>,
 }
 
 /// Why a node is held back.
@@ -104,9 +108,14 @@ pub(super) async fn node_change(
     Body(changes): Body<NodeChanges>,
 ) -> Result<Json<NodeView>, AppError> {
     let node = nodes::node_find(&app, &node).await?;
-    let NodeChanges { name, group, rack } = changes;
-    if group.is_some() || rack.is_some() {
-        nodes::node_place(&app, node, NodeChange { group, rack }, &user.name).await?;
+    let NodeChanges {
+        name,
+        group,
+        rack,
+        chain,
+    } = changes;
+    if group.is_some() || rack.is_some() || chain.is_some() {
+        nodes::node_place(&app, node, NodeChange { group, rack, chain }, &user.name).await?;
     }
     Ok(Json(match name {
         Some(name) => nodes::node_rename(&app, node, &name, &user.name).await?,
@@ -176,7 +185,12 @@ pub(super) async fn node_approve(
         rack,
     } = approval;
     if group.is_some() || rack.is_some() {
-        nodes::node_place(&app, node, NodeChange { group, rack }, &user.name).await?;
+        let change = NodeChange {
+            group,
+            rack,
+            chain: None,
+        };
+        nodes::node_place(&app, node, change, &user.name).await?;
     }
     let deployment = nodes::node_approve(&app, node, &name, &image, disk, &user.name).await?;
     Ok((StatusCode::CREATED, Json(app.store.deployment_get(deployment).await?)))

@@ -1,16 +1,19 @@
-//! The scripts that iPXE fetches, as text.
+//! The scripts that boot loaders fetch, as text: iPXE's and GRUB's.
 //!
 //! Idea: a script is rendered from checked values into a fixed frame. It tells the person at the rack's screen what
 //! happens and why, because "it didn't boot" with no reason is what they must never meet.
 //!
 //! Invariant: no value adds a line, a command or a variable. iPXE splits a line at `&&` and `||`, expands `${…}`,
-//! and knows quotes, backslashes and comments; text for people loses those characters, and what must stay exact
-//! (URLs, the kernel command line) is refused when it has them.
+//! and knows quotes, backslashes and comments, GRUB the like; text for people loses those characters, and what must
+//! stay exact (URLs, the kernel command line) is refused when it has them, for both alike.
 //!
 //! Refused: a template engine. Three scripts of a dozen lines need none, and escaping would then be a habit instead
 //! of a property.
 
-use std::fmt::Write;
+mod grub;
+mod ipxe;
+
+pub use grub::start as grub_start;
 
 /// The longest reason or name shown, in characters: two lines of a text console.
 const TEXT_CHARS_MAX: usize = 160;
@@ -20,6 +23,17 @@ pub const COMMAND_LINE_BYTES_MAX: usize = 2048;
 pub const INITRDS_MAX: usize = 16;
 /// Times the deployer is tried before the script gives up.
 const ATTEMPTS: u32 = 5;
+/// Most characters of a FAT volume's label.
+const LABEL_CHARS_MAX: usize = 11;
+
+/// Whose script it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// iPXE.
+    Ipxe,
+    /// GRUB 2.
+    Grub,
+}
 
 /// What starts the deployer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,78 +134,78 @@ fn command_line(value: &str) -> Result<String, ScriptError> {
     }
 }
 
-/// Leaves iPXE so that the firmware takes the next boot device. BIOS firmware often starts over with the network
-/// instead, so there the first disk is started from here.
-const LEAVE: &str = "iseq ${platform} efi && exit 1 ||\nsanboot --no-describe --drive 0x80 || exit 1\n";
-/// Most characters of a FAT volume's label.
-const LABEL_CHARS_MAX: usize = 11;
+/// A volume's label; characters that it does not have are left out.
+fn label(value: &str) -> String {
+    value
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(LABEL_CHARS_MAX)
+        .collect()
+}
+
+/// A deployer's values, checked.
+struct Checked {
+    base: String,
+    kernel: String,
+    initrds: Vec<String>,
+    command_line: String,
+    title: String,
+}
+
+fn check(boot: &DeployerBoot) -> Result<Checked, ScriptError> {
+    if boot.initrd_paths.is_empty() || boot.initrd_paths.len() > INITRDS_MAX {
+        return Err(ScriptError::Initrds {
+            count: boot.initrd_paths.len(),
+        });
+    }
+    Ok(Checked {
+        base: url("boot HTTP base", boot.http_base.trim_end_matches('/'))?,
+        kernel: url("kernel path", &boot.kernel_path)?,
+        initrds: boot
+            .initrd_paths
+            .iter()
+            .map(|path| url("initrd path", path))
+            .collect::<Result<_, _>>()?,
+        command_line: command_line(&boot.command_line)?,
+        title: plain(&boot.title),
+    })
+}
 
 /// The default answer: boot the local disk. `node_name` and `reason` are shown, made safe.
 ///
 /// By UEFI the fallback loader of the volume labelled `esp_label` is started from here. Going on to the firmware's next
-/// boot device, which is what happens when there is no such volume, would often be the same NIC by another protocol.
-/// Characters that a label does not have are left out.
-pub fn boot_local(node_name: &str, reason: &str, esp_label: &str) -> String {
-    let (node_name, reason) = (plain(node_name), plain(reason));
-    let label: String = esp_label
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .take(LABEL_CHARS_MAX)
-        .collect();
-    format!(
-        "#!ipxe\necho Plumbline: {node_name}: booting the local disk: {reason}\nsleep 2\n\
-         iseq ${{platform}} efi && sanboot --no-describe --drive 0 --label {label} ||\n{LEAVE}"
-    )
+/// boot device, which is what iPXE does when there is no such volume, would often be the same NIC by another protocol.
+pub fn boot_local(language: Language, node_name: &str, reason: &str, esp_label: &str) -> String {
+    let said = format!(
+        "Plumbline: {}: booting the local disk: {}",
+        plain(node_name),
+        plain(reason)
+    );
+    match language {
+        Language::Ipxe => ipxe::boot_local(&said, &label(esp_label)),
+        Language::Grub => grub::boot_local(&said, &label(esp_label)),
+    }
 }
 
-/// Tells a person why this machine is not helped, waits for them to read it, and goes on to the next boot device.
-pub fn refuse(reason: &str) -> String {
-    let reason = plain(reason);
-    format!("#!ipxe\necho Plumbline does not boot this machine: {reason}\nsleep 10\n{LEAVE}")
+/// Tells a person why this machine is not helped, waits for them to read it, and goes on to a disk.
+pub fn refuse(language: Language, reason: &str) -> String {
+    let said = format!("Plumbline does not boot this machine: {}", plain(reason));
+    match language {
+        Language::Ipxe => ipxe::refuse(&said),
+        Language::Grub => grub::refuse(&said),
+    }
 }
 
 /// Starts the deployer; on failure says so and tries again a few times, then reboots: the server may be back by then,
 /// and decides anew.
 ///
 /// Errors: a value that cannot stand in a script.
-pub fn deployer(boot: &DeployerBoot) -> Result<String, ScriptError> {
-    let base = url("boot HTTP base", boot.http_base.trim_end_matches('/'))?;
-    let kernel = url("kernel path", &boot.kernel_path)?;
-    if boot.initrd_paths.is_empty() || boot.initrd_paths.len() > INITRDS_MAX {
-        return Err(ScriptError::Initrds {
-            count: boot.initrd_paths.len(),
-        });
-    }
-    let line = command_line(&boot.command_line)?;
-    let title = plain(&boot.title);
-    // UEFI kernels find their initrds by these names; BIOS kernels ignore the words and take what was loaded.
-    let names: Vec<String> = (0..boot.initrd_paths.len())
-        .map(|index| format!("initrd{index}"))
-        .collect();
-    let words: Vec<String> = names.iter().map(|name| format!("initrd={name}")).collect();
-    let mut script = format!("#!ipxe\necho Plumbline: {title}\nset attempt:int32 0\n:again\nimgfree\n");
-    let kernel_words = [words.join(" "), line].join(" ");
-    let kernel_line = format!("kernel --name kernel {base}{kernel} {kernel_words}");
-    let _ = writeln!(script, "{} || goto failed", kernel_line.trim_end());
-    for (name, path) in names.iter().zip(&boot.initrd_paths) {
-        let path = url("initrd path", path)?;
-        let _ = writeln!(script, "initrd --name {name} {base}{path} || goto failed");
-    }
-    let _ = write!(
-        script,
-        "boot || goto failed\n\
-         :failed\n\
-         inc attempt\n\
-         iseq ${{attempt}} {ATTEMPTS} && goto give_up ||\n\
-         echo Plumbline: the deployer did not load from {base} (attempt ${{attempt}} of {ATTEMPTS}); trying again in 10 seconds\n\
-         sleep 10\n\
-         goto again\n\
-         :give_up\n\
-         echo Plumbline: the deployer did not load from {base} in {ATTEMPTS} attempts; rebooting in 30 seconds\n\
-         sleep 30\n\
-         reboot\n"
-    );
-    Ok(script)
+pub fn deployer(language: Language, boot: &DeployerBoot) -> Result<String, ScriptError> {
+    let checked = check(boot)?;
+    Ok(match language {
+        Language::Ipxe => ipxe::deployer(&checked),
+        Language::Grub => grub::deployer(&checked),
+    })
 }
 
 #[cfg(test)]
@@ -216,9 +230,15 @@ mod tests {
             .collect()
     }
 
+    const LANGUAGES: [Language; 2] = [Language::Ipxe, Language::Grub];
+
     #[test]
     fn no_reason_adds_a_command() {
-        let quiet = commands(&refuse("x")).join("\n");
+        LANGUAGES.into_iter().for_each(no_reason_adds_a_command_to);
+    }
+
+    fn no_reason_adds_a_command_to(language: Language) {
+        let quiet = commands(&refuse(language, "x")).join("\n");
         for hostile in [
             "x\nchain http://evil/",
             "x\r\nreboot",
@@ -231,16 +251,20 @@ mod tests {
             "#!ipxe",
             &"long ".repeat(100),
         ] {
-            let script = refuse(hostile);
+            let script = refuse(language, hostile);
             assert_eq!(commands(&script).join("\n"), quiet, "{hostile:?}");
-            let shown = script.lines().nth(1).unwrap();
+            let shown = script.lines().find_map(|line| line.strip_prefix("echo ")).unwrap();
+            let shown = match language {
+                Language::Ipxe => shown,
+                Language::Grub => shown.strip_prefix('\'').unwrap().strip_suffix('\'').unwrap(),
+            };
             assert!(
                 shown.len() < 250 && !shown.contains(['&', '|', '$', '\\', '\'', '"', '#']),
                 "{shown}"
             );
             assert_eq!(
-                commands(&boot_local(hostile, hostile, hostile)).len(),
-                commands(&boot_local("x", "x", "x")).len()
+                commands(&boot_local(language, hostile, hostile, hostile)).len(),
+                commands(&boot_local(language, "x", "x", "x")).len()
             );
         }
         let title = DeployerBoot {
@@ -248,13 +272,28 @@ mod tests {
             ..boot()
         };
         assert_eq!(
-            commands(&deployer(&title).unwrap()),
-            commands(&deployer(&boot()).unwrap())
+            commands(&deployer(language, &title).unwrap()),
+            commands(&deployer(language, &boot()).unwrap())
         );
     }
 
     #[test]
-    fn a_command_line_that_ipxe_would_change_is_refused() {
+    fn a_command_line_that_a_loader_would_change_is_refused() {
+        LANGUAGES.into_iter().for_each(a_changed_command_line_is_refused_for);
+        let lines = DeployerBoot {
+            command_line: "a=1\n  b=2&&c $d".to_owned(),
+            ..boot()
+        };
+        let script = deployer(Language::Ipxe, &lines).unwrap();
+        assert!(
+            script.contains("initrd=initrd0 a=1 b=2&&c $d || goto failed\n"),
+            "{script}"
+        );
+        let script = deployer(Language::Grub, &lines).unwrap();
+        assert!(script.contains("vmlinuz\" 'a=1' 'b=2&&c' '$d'; then\n"), "{script}");
+    }
+
+    fn a_changed_command_line_is_refused_for(language: Language) {
         for line in [
             "a && reboot",
             "a || b",
@@ -271,28 +310,23 @@ mod tests {
                 ..boot()
             };
             assert!(
-                matches!(deployer(&boot), Err(ScriptError::CommandLine { .. })),
+                matches!(deployer(language, &boot), Err(ScriptError::CommandLine { .. })),
                 "{line:?}"
             );
         }
-        let lines = DeployerBoot {
-            command_line: "a=1\n  b=2&&c $d".to_owned(),
-            ..boot()
-        };
-        assert!(
-            deployer(&lines)
-                .unwrap()
-                .contains("initrd=initrd0 a=1 b=2&&c $d || goto failed\n")
-        );
         let long = DeployerBoot {
             command_line: "a".repeat(COMMAND_LINE_BYTES_MAX + 1),
             ..boot()
         };
-        assert_eq!(deployer(&long), Err(ScriptError::CommandLineTooLong));
+        assert_eq!(deployer(language, &long), Err(ScriptError::CommandLineTooLong));
     }
 
     #[test]
     fn a_path_that_is_no_path_is_refused() {
+        LANGUAGES.into_iter().for_each(what_is_no_path_is_refused_for);
+    }
+
+    fn what_is_no_path_is_refused_for(language: Language) {
         for path in ["", "/a b", "/a\nreboot", "/${mac}", "/a||b", "/a;b#c"] {
             let kernel = DeployerBoot {
                 kernel_path: path.to_owned(),
@@ -307,7 +341,10 @@ mod tests {
                 ..boot()
             };
             for boot in [kernel, initrd, base] {
-                assert!(matches!(deployer(&boot), Err(ScriptError::Url { .. })), "{path:?}");
+                assert!(
+                    matches!(deployer(language, &boot), Err(ScriptError::Url { .. })),
+                    "{path:?}"
+                );
             }
         }
         for count in [0, INITRDS_MAX + 1] {
@@ -315,7 +352,7 @@ mod tests {
                 initrd_paths: vec!["/i".to_owned(); count],
                 ..boot()
             };
-            assert_eq!(deployer(&boot), Err(ScriptError::Initrds { count }));
+            assert_eq!(deployer(language, &boot), Err(ScriptError::Initrds { count }));
         }
     }
 }
