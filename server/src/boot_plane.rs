@@ -16,7 +16,7 @@ use netboot::tftp::{
 };
 use store::{NewEvent, NodeRecord};
 
-use crate::app::{App, AppError, boot};
+use crate::app::{App, AppError, boot, trace};
 use crate::config::{BootConfig, DhcpMode};
 
 /// Largest loader that is read into memory.
@@ -216,16 +216,13 @@ impl Dhcp {
             Decision::Lease(LeaseEvent::Released { .. }) => Ok(self.app.store.lease_release(&mac).await?),
             Decision::Lease(LeaseEvent::Declined { .. }) => Ok(self.app.store.lease_decline(&mac).await?),
             Decision::Reply(plan) => {
-                let address = plan.reply.header.yiaddr;
-                let mut detail = format!(
-                    "{} answered with {}",
-                    request.message_type().name(),
-                    plan.reply.message_type.name()
+                let reply = &plan.reply;
+                let detail = trace::dhcp_detail(
+                    request.message_type(),
+                    reply.message_type,
+                    reply.header.yiaddr,
+                    plan.boot.stage(),
                 );
-                if !address.is_unspecified() {
-                    detail.push_str(&format!(", address {address}"));
-                }
-                detail.push_str(&format!(", {}", plan.boot.stage()));
                 let event = NewEvent {
                     node_id: None,
                     mac: Some(&mac),
@@ -283,7 +280,7 @@ impl TftpSource for Tftp {
                 let words = format!("{}: {acked_bytes} bytes in {} ms", outcome.kind(), duration.as_millis());
                 ("tftp", format!("{} {words}", event.name))
             }
-            TransferEventKind::NotFound => ("tftp", format!("{}: no such file", event.name)),
+            TransferEventKind::NotFound => ("tftp", format!("{}{}", event.name, trace::TFTP_MISSING)),
             TransferEventKind::Refused => ("tftp", format!("{}: refused", event.name)),
         };
         // TFTP knows no MAC; the lease does, where this server gave it.

@@ -7,6 +7,7 @@ mod chain;
 mod deployment;
 mod node;
 pub mod remediation;
+pub mod why;
 
 pub use chain::Chain;
 pub use deployment::{AttemptEnd, DeploymentState, attempt_failed};

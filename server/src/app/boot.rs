@@ -11,6 +11,7 @@ use protocol::{DeploymentId, NodeId};
 use store::{DeploymentRecord, NewEvent, NodeRecord};
 
 use super::deployments::esp_label;
+use super::trace::{SCRIPT_LOCAL, SCRIPT_REFUSED};
 use super::{App, AppError};
 use crate::config::{BootConfig, DhcpMode};
 
@@ -145,9 +146,9 @@ pub async fn script(
     let (text, what) = match next_boot(&node, open.as_ref(), claimed) {
         Next::Local { reason } => (
             script::boot_local(language, &node_title(&node), &reason, &esp_label(node_id)),
-            format!("boot the local disk: {reason}"),
+            format!("{SCRIPT_LOCAL}{reason}"),
         ),
-        Next::Refuse { reason } => (script::refuse(language, &reason), format!("refused: {reason}")),
+        Next::Refuse { reason } => (script::refuse(language, &reason), format!("{SCRIPT_REFUSED}{reason}")),
         Next::Deployer { attempt, title } => (
             deployer(app, language, node_id, attempt, &mac, peer, &title).await?,
             title,

@@ -23,6 +23,7 @@ pub mod render;
 pub mod reviews;
 pub mod sign_in_limiter;
 pub mod tokens;
+pub mod trace;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -162,6 +162,11 @@ pub enum NodeCommand {
         /// Id, name or MAC
         node: String,
     },
+    /// Say why a node does not boot: how far it came, what was due next, and what to try
+    Why {
+        /// Id, name or MAC
+        node: String,
+    },
     /// Show what a node was seen to do
     Events {
         /// Id, name or MAC

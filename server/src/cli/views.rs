@@ -49,6 +49,18 @@ impl Node {
     }
 }
 
+/// Why a node does not boot.
+#[derive(Debug, Deserialize)]
+pub struct Why {
+    pub is_stuck: bool,
+    pub reached: String,
+    pub reached_at: Option<Timestamp>,
+    pub detail: Option<String>,
+    pub expected: String,
+    pub sentence: String,
+    pub advice: Vec<String>,
+}
+
 /// Why a node is held back from remediation.
 #[derive(Debug, Deserialize)]
 pub struct Hold {

@@ -214,3 +214,27 @@ async fn an_image_in_use_stays() {
         "registered, but its data are not there"
     );
 }
+
+#[tokio::test]
+async fn a_node_that_does_not_boot_says_how_far_it_came() {
+    let server = Server::start().await;
+    let node = server.node("n1", MAC).await;
+    let never = server.get("/api/v1/nodes/n1/why").await.body;
+    assert!(never["is_stuck"] == true && never["reached_at"].is_null(), "{never}");
+    let event = |kind, detail| NewEvent {
+        node_id: Some(node),
+        mac: None,
+        kind,
+        detail,
+    };
+    let told = "request answered with ack, address 10.77.0.100, loader";
+    server.app.store.event_add(event("dhcp", told)).await.unwrap();
+    let due = server.get("/api/v1/nodes/n1/why").await.body;
+    assert!(due["is_stuck"] == false && due["detail"] == told, "{due}");
+    assert!(due["expected"].as_str().unwrap().contains("TFTP"), "{due}");
+    let broken = "snponly.efi silent: 1024 bytes in 9000 ms to 10.77.0.100";
+    server.app.store.event_add(event("tftp", broken)).await.unwrap();
+    let stuck = server.get("/api/v1/nodes/n1/why").await.body;
+    assert!(stuck["is_stuck"] == true, "{stuck}");
+    assert!(stuck["sentence"].as_str().unwrap().contains("1024 bytes"), "{stuck}");
+}

@@ -352,6 +352,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{node}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Says why a node does not boot, or how far it came. */
+        get: operations["node_why"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/openapi.json": {
         parameters: {
             query?: never;
@@ -1462,6 +1479,26 @@ export interface components {
             drift_reason: string;
             /** @description It has been in its state for longer than the state should take. */
             overdue: boolean;
+        };
+        /** @description What is going on with a machine, and what to try. */
+        NodeWhy: {
+            /** @description Likely causes and what to try, likeliest first. */
+            advice: string[];
+            /** @description What was sent or recorded then, as the event says it. */
+            detail?: string | null;
+            /** @description What was expected next; empty when nothing is. */
+            expected: string;
+            /** @description Whether something seems wrong; also `false` while a step is still in its time. */
+            is_stuck: boolean;
+            /** @description What was seen last. */
+            reached: string;
+            /**
+             * Format: date-time
+             * @description When that was; none: nothing was ever seen.
+             */
+            reached_at?: string | null;
+            /** @description What is going on, in a sentence. */
+            sentence: string;
         };
         /** @description The fleet in a few numbers. */
         Overview: {
@@ -2706,6 +2743,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodeView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    node_why: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id, name or MAC. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeWhy"];
                 };
             };
             "4XX": {

@@ -17,6 +17,7 @@ export type Inventory = Schemas['Inventory'];
 export type Job = Schemas['JobRecord'];
 export type NodeDrift = Schemas['NodeDrift'];
 export type NodeView = Schemas['NodeView'];
+export type NodeWhy = Schemas['NodeWhy'];
 export type Overview = Schemas['Overview'];
 export type Plan = Schemas['PlanView'];
 export type Progress = Schemas['Progress'];

@@ -91,6 +91,7 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
             output.list(&client.get(&["nodes", node, "events"]).await?, render::events)
         }
         NodeCommand::Events { node, follow: true } => follow(client, output, node).await,
+        NodeCommand::Why { node } => output.show(&client.get(&["nodes", node, "why"]).await?, render::why),
         NodeCommand::Deployments { node } => {
             let answer = client.get(&["nodes", node, "deployments"]).await?;
             output.list(&answer, render::deployments)

@@ -9,5 +9,5 @@ mod remediation;
 pub use discovery::{sightings, windows};
 pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};
 pub use images::{image, image_check, images};
-pub use nodes::{deployment, deployments, event_line, events, node, nodes};
+pub use nodes::{deployment, deployments, event_line, events, node, nodes, why};
 pub use remediation::{audit, left, plan, releases, run, runs};

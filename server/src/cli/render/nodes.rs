@@ -5,7 +5,7 @@ use protocol::latest::{Disk, Inventory, Nic};
 use crate::cli::sizes::size_text;
 use crate::cli::table::{pairs, table};
 use crate::cli::text::{Context, cell};
-use crate::cli::views::{Deployment, Event, Node};
+use crate::cli::views::{Deployment, Event, Node, Why};
 
 /// All nodes, a line each.
 #[must_use]
@@ -148,6 +148,33 @@ fn nic_text(nic: &Nic) -> String {
     }
     if nic.boot {
         text.push_str(", booted from");
+    }
+    text
+}
+
+/// How far a node came, what was due next, and what to try.
+#[must_use]
+pub fn why(why: &Why, context: &Context) -> String {
+    let mut text = format!("{}\n\n", cell(&why.sentence));
+    let reached = match why.reached_at {
+        Some(at) => format!("{} ({})", cell(&why.reached), context.age_and_local(at)),
+        None => cell(&why.reached),
+    };
+    text.push_str(&format!("last seen  {reached}\n"));
+    if let Some(detail) = &why.detail {
+        text.push_str(&format!("           {}\n", cell(detail)));
+    }
+    if !why.expected.is_empty() {
+        text.push_str(&format!("due next   {}\n", cell(&why.expected)));
+    }
+    if !why.advice.is_empty() {
+        text.push_str(match why.is_stuck {
+            true => "\nTry, likeliest first:\n",
+            false => "\nNext:\n",
+        });
+        for line in &why.advice {
+            text.push_str(&format!("  - {}\n", cell(line)));
+        }
     }
     text
 }

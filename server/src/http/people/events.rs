@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::Limits;
 use super::extract::{Asked, Named};
 use super::identity::Viewer;
+use crate::app::trace::{self, NodeWhy};
 use crate::app::{App, AppError, nodes};
 use crate::http::error::ErrorBody;
 
@@ -29,6 +30,19 @@ pub(super) struct EventsAsked {
     after: i64,
     /// Seconds to wait for an event when there is none; at most 25 are waited.
     wait_secs: u64,
+}
+
+/// Says why a node does not boot, or how far it came.
+#[utoipa::path(get, path = "/nodes/{node}/why", tag = "nodes",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = NodeWhy), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_why(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<Json<NodeWhy>, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    Ok(Json(trace::node_why(&app, node).await?))
 }
 
 /// Lists what a node was seen to do, oldest first; waits for news when asked to.

@@ -116,6 +116,7 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(nodes::node_drift))
         .routes(routes!(drift::node_drift_history))
         .routes(routes!(events::node_events))
+        .routes(routes!(events::node_why))
         .routes(routes!(deployments::node_deployments, deployments::node_deploy))
         .routes(routes!(deployments::deployment_get))
         .routes(routes!(discovery::sighting_list))

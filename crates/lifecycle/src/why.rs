@@ -1,0 +1,547 @@
+//! Why a machine does not boot: from what was seen of it to one sentence and what to try.
+//!
+//! Idea: a boot is a chain of known steps, and each step that arrives says that everything before it works. What is
+//! wrong lies between the last step that was seen and the next one that was not. Each gap has a handful of causes that
+//! data centres meet again and again; they are named here, likeliest first.
+//!
+//! Invariant: nothing is called wrong before the step that is due has had its time.
+
+use std::time::Duration;
+
+use crate::NodeState;
+
+/// What a DHCP answer told the machine to boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// An address and nothing else.
+    Address,
+    /// A loader by TFTP.
+    Loader,
+    /// A loader by HTTP.
+    HttpLoader,
+    /// Its script, by HTTP.
+    Script,
+}
+
+/// What its script told the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scripted {
+    /// Start the deployer.
+    Deployer,
+    /// Boot the local disk.
+    Local,
+    /// Nothing: it is refused, and shown why.
+    Refused,
+}
+
+/// One step that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A DHCP request that was not answered, and why.
+    Ignored(String),
+    /// A DHCP offer was sent.
+    Offered(Told),
+    /// A DHCP request was confirmed.
+    Confirmed(Told),
+    /// A loader was fetched whole, by TFTP or HTTP.
+    LoaderFetched(String),
+    /// A loader's transfer broke off, or the name does not exist.
+    LoaderFailed(String),
+    /// The machine's script was fetched.
+    Script(Scripted),
+    /// The deployer's kernel was asked for.
+    Kernel,
+    /// The deployer's initial ramdisk was asked for.
+    Initramfs,
+    /// The deployer presented its token.
+    Claimed,
+    /// The deployer was turned down, and why.
+    ClaimRefused(String),
+    /// The deployer told what the machine is made of.
+    Inventoried,
+    /// A stage of an installation began.
+    Stage(String),
+    /// The installation ended well.
+    Installed,
+    /// The installation failed, and why.
+    InstallationFailed(String),
+    /// The installed system's agent came up.
+    AgentUp,
+    /// The installed system was scanned.
+    Scanned,
+}
+
+/// What is known of the machine now.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// Where the node stands.
+    pub state: NodeState,
+    /// Why it stands there.
+    pub state_reason: &'a str,
+    /// The newest step, and how long ago it was; none: nothing was ever seen.
+    pub last: Option<(&'a Seen, Duration)>,
+    /// How long ago its agent was heard; none: never.
+    pub agent_heard: Option<Duration>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// Whether something seems wrong; `false` also while a step is still in its time.
+    pub is_stuck: bool,
+    /// What was seen last, in a few words.
+    pub reached: String,
+    /// What was expected next, in a few words; empty when nothing is.
+    pub expected: String,
+    /// What is going on, in a sentence.
+    pub sentence: String,
+    /// Likely causes and what to try, likeliest first.
+    pub advice: Vec<String>,
+}
+
+/// How long an agent may be silent before its machine counts as down.
+const AGENT_SILENCE: Duration = Duration::from_secs(120);
+
+/// A gap between two steps.
+struct Gap {
+    reached: &'static str,
+    expected: &'static str,
+    due: Duration,
+    advice: &'static [&'static str],
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const NEVER: Gap = Gap {
+    reached: "nothing was ever seen of this machine",
+    expected: "a DHCP request from its firmware",
+    due: secs(0),
+    advice: &[
+        "is the machine powered on, and its first boot device the network? Its screen or serial console says",
+        "is the MAC the right one? `plumbline sightings` lists machines that asked and are in no record",
+        "is it on the provisioning network: cable, VLAN of the switch port, and a DHCP relay that points here where there is a router between?",
+        "does the switch port forward at once (portfast/edge port)? With spanning tree firmware gives up before it does",
+    ],
+};
+
+const OFFERED: Gap = Gap {
+    reached: "a DHCP offer was sent",
+    expected: "a DHCP request that takes it",
+    due: secs(20),
+    advice: &[
+        "another DHCP server may have won: look for a second one on this network",
+        "the offer may not reach the machine: a relay or firewall that lets 67/udp and 68/udp through one way only",
+    ],
+};
+
+const TOLD_LOADER: Gap = Gap {
+    reached: "the machine was told which loader to fetch by TFTP",
+    expected: "its TFTP request",
+    due: secs(20),
+    advice: &[
+        "69/udp may be blocked between the machine and this server",
+        "another server may have told it another loader: in mode proxy, see that the site's DHCP server sends no boot file of its own",
+        "the link may have gone down in between: LACP without fallback, or spanning tree on the switch port",
+    ],
+};
+
+const TOLD_HTTP_LOADER: Gap = Gap {
+    reached: "the machine was told which loader to fetch by HTTP",
+    expected: "its HTTP request, and its loader's own DHCP request or script",
+    due: secs(30),
+    advice: &[
+        "the boot listener's port (8081/tcp) may be blocked between the machine and this server",
+        "some firmware refuses plain HTTP: look for \"allow HTTP connections\" in its settings",
+        "with Secure Boot on, only the chain `grub` or `http` starts: plumbline node set NODE --chain grub",
+    ],
+};
+
+const TOLD_SCRIPT: Gap = Gap {
+    reached: "the loader runs and was told where its script is",
+    expected: "its HTTP request for the script",
+    due: secs(30),
+    advice: &[
+        "the boot listener's port (8081/tcp) may be blocked between the machine and this server",
+        "the link may have gone down when the loader took the card over: LACP without fallback, or spanning tree",
+    ],
+};
+
+const TOLD_ADDRESS: Gap = Gap {
+    reached: "an operating system was given an address",
+    expected: "its agent",
+    due: secs(300),
+    advice: &[
+        "the system starts, but its agent is not heard: `systemctl status plumbline-agent` on the node",
+        "port 8443/tcp may be blocked between the node and this server",
+    ],
+};
+
+const LOADER_FETCHED: Gap = Gap {
+    reached: "the loader was fetched whole",
+    expected: "the loader's own DHCP request or script",
+    due: secs(40),
+    advice: &[
+        "with Secure Boot on, firmware refuses iPXE (\"Access Denied\", \"Security Violation\"): plumbline node set NODE --chain grub",
+        "the link goes down when the loader takes the card over: LACP without fallback (requests stop after the loader), or spanning tree on the switch port",
+        "the loader may not fit the card: try another chain",
+    ],
+};
+
+const SCRIPT_DEPLOYER: Gap = Gap {
+    reached: "the script that starts the deployer was fetched",
+    expected: "the deployer's kernel",
+    due: secs(40),
+    advice: &[
+        "the loader could not go on: the machine's screen or serial console says why; it tries five times and reboots",
+    ],
+};
+
+const SCRIPT_LOCAL: Gap = Gap {
+    reached: "the machine was told to boot its disk",
+    expected: "the agent of the installed system",
+    due: secs(300),
+    advice: &[
+        "the disk may not boot: does the screen show GRUB, a kernel, a login?",
+        "firmware may try other devices for minutes before the disk",
+        "the system may run without network: then nothing of it is heard here. Its console tells",
+        "port 8443/tcp may be blocked between the node and this server",
+    ],
+};
+
+const KERNEL: Gap = Gap {
+    reached: "the deployer's kernel was asked for",
+    expected: "its initial ramdisk, then the deployer",
+    due: secs(120),
+    advice: &[
+        "the transfer may be slow or broken off: large HTTP transfers stall on some firmware after packet loss",
+        "the machine may have too little memory for kernel and ramdisk",
+    ],
+};
+
+const INITRAMFS: Gap = Gap {
+    reached: "kernel and ramdisk of the deployer were fetched",
+    expected: "the deployer's token",
+    due: secs(180),
+    advice: &[
+        "the kernel may not start, or not find its console: connect to the serial console, or set `console=` for this machine",
+        "the network card may need a driver that the deployer lacks: its console says NO NETWORK INTERFACE",
+        "port 8443/tcp may be blocked between the machine and this server",
+        "the machine's memory may be too small or faulty",
+    ],
+};
+
+const CLAIMED: Gap = Gap {
+    reached: "the deployer runs and is known",
+    expected: "its inventory",
+    due: secs(120),
+    advice: &["something of the hardware may hang while it is read: the machine's console says what comes last"],
+};
+
+const INSTALLED: Gap = Gap {
+    reached: "the installation ended well",
+    expected: "the machine's restart into its disk",
+    due: secs(300),
+    advice: &["long self-tests of firmware take minutes; after that look at the machine's screen"],
+};
+
+const STAGE: Gap = Gap {
+    reached: "an installation is under way",
+    expected: "its next stage",
+    due: secs(600),
+    advice: &[
+        "the deployer is silent: its console says what it does. After three minutes of silence the attempt counts as lost",
+    ],
+};
+
+fn gap(seen: &Seen) -> Option<Gap> {
+    Some(match seen {
+        Seen::Offered(_) => OFFERED,
+        Seen::Confirmed(Told::Loader) => TOLD_LOADER,
+        Seen::Confirmed(Told::HttpLoader) => TOLD_HTTP_LOADER,
+        Seen::Confirmed(Told::Script) => TOLD_SCRIPT,
+        Seen::Confirmed(Told::Address) => TOLD_ADDRESS,
+        Seen::LoaderFetched(_) => LOADER_FETCHED,
+        Seen::Script(Scripted::Deployer) => SCRIPT_DEPLOYER,
+        Seen::Script(Scripted::Local) => SCRIPT_LOCAL,
+        Seen::Kernel => KERNEL,
+        Seen::Initramfs => INITRAMFS,
+        Seen::Claimed => CLAIMED,
+        Seen::Stage(_) => STAGE,
+        Seen::Installed => INSTALLED,
+        Seen::Ignored(_)
+        | Seen::LoaderFailed(_)
+        | Seen::Script(Scripted::Refused)
+        | Seen::ClaimRefused(_)
+        | Seen::Inventoried
+        | Seen::InstallationFailed(_)
+        | Seen::AgentUp
+        | Seen::Scanned => return None,
+    })
+}
+
+/// Says where a machine stands on its way, and what may be wrong.
+#[must_use]
+pub fn why(situation: &Situation<'_>) -> Why {
+    if let Some(heard) = situation.agent_heard.filter(|heard| *heard <= AGENT_SILENCE) {
+        let is_of_a_start = |seen: &Seen| !matches!(seen, Seen::AgentUp | Seen::Scanned);
+        let started_since = situation
+            .last
+            .is_some_and(|(seen, ago)| is_of_a_start(seen) && ago < heard);
+        if !started_since {
+            return fine("its agent is heard", "the installed system runs and its agent speaks");
+        }
+    }
+    let Some((seen, ago)) = situation.last else {
+        return stuck(&NEVER, "nothing was ever seen of this machine on the network", None);
+    };
+    if let Some(gap) = gap(seen) {
+        let detail = match seen {
+            Seen::LoaderFetched(name) => Some(name.clone()),
+            Seen::Stage(stage) => Some(stage.clone()),
+            _ => None,
+        };
+        if ago <= gap.due {
+            return Why {
+                is_stuck: false,
+                reached: with(gap.reached, detail.as_deref()),
+                expected: gap.expected.to_owned(),
+                sentence: format!("it is on its way: {} is due", gap.expected),
+                advice: Vec::new(),
+            };
+        }
+        let sentence = format!("{}, and then nothing: {} did not come", gap.reached, gap.expected);
+        return stuck(&gap, &sentence, detail.as_deref());
+    }
+    ended(seen, situation)
+}
+
+/// Steps that are an end: of a failure, or of waiting for a person.
+fn ended(seen: &Seen, situation: &Situation<'_>) -> Why {
+    let failed = |reached: &str, sentence: String, advice: &[&str]| Why {
+        is_stuck: true,
+        reached: reached.to_owned(),
+        expected: String::new(),
+        sentence,
+        advice: advice.iter().map(|&line| line.to_owned()).collect(),
+    };
+    match seen {
+        Seen::Ignored(reason) => failed(
+            "its DHCP request was not answered",
+            format!("its DHCP request was not answered: {reason}"),
+            &[
+                "no_loader: the machine's kind of firmware has no loader in its chain: plumbline node set NODE --chain auto",
+                "no_lease: the address pool is empty; make it larger or wait for leases to run out",
+            ],
+        ),
+        Seen::LoaderFailed(detail) => failed(
+            "the loader's transfer broke off",
+            format!("the loader's transfer broke off: {detail}"),
+            &[
+                "packets may be too large for the way (MTU) or lost: look at the switch port's error counters",
+                "a firewall may let only the first packet through: TFTP goes on from another port than 69",
+            ],
+        ),
+        Seen::Script(Scripted::Refused) => failed(
+            "its script refuses it",
+            format!("this server refuses to boot it: {}", situation.state_reason),
+            &["a quarantined node needs a person: plumbline node release NODE, after looking at its events"],
+        ),
+        Seen::ClaimRefused(reason) => failed(
+            "its deployer was turned down",
+            format!("its deployer was turned down: {reason}"),
+            &["a token is good for 20 minutes and one machine; restart the machine for a new one"],
+        ),
+        Seen::InstallationFailed(reason) => failed(
+            "its installation failed",
+            format!("its installation failed: {reason}"),
+            &["mend the cause and ask for the deployment again: plumbline node deploy NODE --image IMAGE"],
+        ),
+        Seen::Inventoried => match situation.state {
+            NodeState::WaitingApproval => Why {
+                is_stuck: false,
+                reached: "the deployer has taken inventory".to_owned(),
+                expected: "somebody's approval".to_owned(),
+                sentence: "it waits in the deployer for somebody's approval".to_owned(),
+                advice: vec!["plumbline node approve NODE --name NAME --image IMAGE".to_owned()],
+            },
+            _ => fine(
+                "the deployer has taken inventory",
+                "the deployer waits for what it is told",
+            ),
+        },
+        // The agent was up and is silent now, and nothing of a new start was seen.
+        _ => failed(
+            "its agent was up",
+            "the installed system ran, and its agent is silent since".to_owned(),
+            &[
+                "is the machine on? Its screen or serial console says",
+                "`systemctl status plumbline-agent` on the node; port 8443/tcp to this server",
+            ],
+        ),
+    }
+}
+
+fn fine(reached: &str, sentence: &str) -> Why {
+    Why {
+        is_stuck: false,
+        reached: reached.to_owned(),
+        expected: String::new(),
+        sentence: sentence.to_owned(),
+        advice: Vec::new(),
+    }
+}
+
+fn stuck(gap: &Gap, sentence: &str, detail: Option<&str>) -> Why {
+    Why {
+        is_stuck: true,
+        reached: with(gap.reached, detail),
+        expected: gap.expected.to_owned(),
+        sentence: sentence.to_owned(),
+        advice: gap.advice.iter().map(|&line| line.to_owned()).collect(),
+    }
+}
+
+fn with(reached: &str, detail: Option<&str>) -> String {
+    match detail {
+        Some(detail) => format!("{reached}: {detail}"),
+        None => reached.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(seen: &Seen, ago_secs: u64) -> Why {
+        why(&Situation {
+            state: NodeState::Deploying,
+            state_reason: "because",
+            last: Some((seen, secs(ago_secs))),
+            agent_heard: None,
+        })
+    }
+
+    #[test]
+    fn a_machine_that_never_asked_is_told_apart() {
+        let nothing = why(&Situation {
+            state: NodeState::Listed,
+            state_reason: "",
+            last: None,
+            agent_heard: None,
+        });
+        assert!(
+            nothing.is_stuck && nothing.advice.iter().any(|line| line.contains("sightings")),
+            "{nothing:?}"
+        );
+    }
+
+    #[test]
+    fn each_step_has_its_time_before_anything_is_called_wrong() {
+        let told = [Told::Address, Told::Loader, Told::HttpLoader, Told::Script];
+        let steps = told
+            .into_iter()
+            .flat_map(|told| [Seen::Offered(told), Seen::Confirmed(told)]);
+        let others = [
+            Seen::LoaderFetched("snponly.efi".into()),
+            Seen::Script(Scripted::Deployer),
+            Seen::Script(Scripted::Local),
+            Seen::Kernel,
+            Seen::Initramfs,
+            Seen::Claimed,
+            Seen::Stage("write".into()),
+            Seen::Installed,
+        ];
+        for seen in steps.chain(others) {
+            let (soon, late) = (after(&seen, 5), after(&seen, 3_600));
+            assert!(!soon.is_stuck && soon.advice.is_empty(), "{seen:?}: {soon:?}");
+            assert!(
+                late.is_stuck && !late.advice.is_empty() && !late.expected.is_empty(),
+                "{seen:?}: {late:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn requests_that_stop_after_the_loader_point_at_the_link_and_at_secure_boot() {
+        let why = after(&Seen::LoaderFetched("snponly.efi".into()), 120);
+        assert_eq!(why.reached, "the loader was fetched whole: snponly.efi");
+        let advice = why.advice.join("\n");
+        assert!(
+            advice.contains("LACP without fallback") && advice.contains("--chain grub"),
+            "{advice}"
+        );
+    }
+
+    #[test]
+    fn ends_say_their_reason() {
+        for (seen, word) in [
+            (Seen::Ignored("no_loader".into()), "no_loader"),
+            (Seen::LoaderFailed("timed_out: 512 bytes".into()), "512 bytes"),
+            (Seen::ClaimRefused("too old".into()), "too old"),
+            (Seen::InstallationFailed("two disks".into()), "two disks"),
+            (Seen::Script(Scripted::Refused), "because"),
+        ] {
+            let why = after(&seen, 1);
+            assert!(why.is_stuck && why.sentence.contains(word), "{seen:?}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_speaks_ends_the_question_until_the_next_start() {
+        let started = Seen::Script(Scripted::Local);
+        let with_agent = |ago, heard| {
+            why(&Situation {
+                state: NodeState::Deployed,
+                state_reason: "",
+                last: Some((&started, secs(ago))),
+                agent_heard: Some(secs(heard)),
+            })
+        };
+        assert_eq!(
+            with_agent(900, 10).sentence,
+            "the installed system runs and its agent speaks"
+        );
+        let restarted = with_agent(30, 60);
+        assert!(
+            !restarted.is_stuck && restarted.expected.contains("agent"),
+            "{restarted:?}"
+        );
+        assert!(
+            with_agent(900, 800).is_stuck,
+            "the agent that was heard before the start is none"
+        );
+        let scanned = why(&Situation {
+            state: NodeState::Deployed,
+            state_reason: "",
+            last: Some((&Seen::Scanned, secs(2))),
+            agent_heard: Some(secs(9)),
+        });
+        assert!(
+            !scanned.is_stuck,
+            "a report that is newer than the heartbeat is no start: {scanned:?}"
+        );
+        let silent = why(&Situation {
+            state: NodeState::Deployed,
+            state_reason: "",
+            last: Some((&Seen::Scanned, secs(900))),
+            agent_heard: Some(secs(600)),
+        });
+        assert!(silent.is_stuck && silent.sentence.contains("silent"), "{silent:?}");
+    }
+
+    #[test]
+    fn waiting_for_approval_is_nothing_wrong() {
+        let waiting = why(&Situation {
+            state: NodeState::WaitingApproval,
+            state_reason: "",
+            last: Some((&Seen::Inventoried, secs(9_000))),
+            agent_heard: None,
+        });
+        assert!(
+            !waiting.is_stuck && waiting.expected.contains("approval"),
+            "{waiting:?}"
+        );
+    }
+}

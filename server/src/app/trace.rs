@@ -1,0 +1,208 @@
+//! The boot events that say how far a machine came: how they are written, and how they are read back.
+//!
+//! Events are text for people. Those that the way of a boot is told from are written and read here, side by side, so that
+//! the one cannot change without the other.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use lifecycle::why::{Scripted, Seen, Situation, Told, Why, why};
+use netboot::dhcp::MessageType;
+use protocol::NodeId;
+use serde::Serialize;
+use store::BootEvent;
+use time::OffsetDateTime;
+
+use super::{App, AppError};
+
+/// What is going on with a machine, and what to try.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct NodeWhy {
+    /// Whether something seems wrong; also `false` while a step is still in its time.
+    pub is_stuck: bool,
+    /// What was seen last.
+    pub reached: String,
+    /// When that was; none: nothing was ever seen.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub reached_at: Option<OffsetDateTime>,
+    /// What was sent or recorded then, as the event says it.
+    pub detail: Option<String>,
+    /// What was expected next; empty when nothing is.
+    pub expected: String,
+    /// What is going on, in a sentence.
+    pub sentence: String,
+    /// Likely causes and what to try, likeliest first.
+    pub advice: Vec<String>,
+}
+
+/// Why a node does not boot, or how far it came.
+///
+/// # Errors
+/// The database does not answer.
+pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
+    let record = app.store.node_get(node).await?;
+    let events = app.store.event_list(node, 0).await?;
+    let now = OffsetDateTime::now_utc();
+    let ago = |at: OffsetDateTime| Duration::try_from(now - at).unwrap_or_default();
+    let last = events.iter().rev().find_map(|event| Some((event, seen(event)?)));
+    let answer = why(&Situation {
+        state: record.state,
+        state_reason: &record.state_reason,
+        last: last.as_ref().map(|(event, seen)| (seen, ago(event.at))),
+        agent_heard: record.agent.as_ref().map(|agent| ago(agent.heartbeat_at)),
+    });
+    let Why {
+        is_stuck,
+        reached,
+        expected,
+        sentence,
+        advice,
+    } = answer;
+    let event = last.map(|(event, _)| event);
+    Ok(NodeWhy {
+        is_stuck,
+        reached,
+        reached_at: event.map(|event| event.at),
+        detail: event.map(|event| event.detail.clone()),
+        expected,
+        sentence,
+        advice,
+    })
+}
+
+/// The detail of a `dhcp` event.
+pub fn dhcp_detail(asked: MessageType, answered: MessageType, address: Ipv4Addr, stage: &str) -> String {
+    let mut detail = format!("{} answered with {}", asked.name(), answered.name());
+    if !address.is_unspecified() {
+        detail.push_str(&format!(", address {address}"));
+    }
+    detail + ", " + stage
+}
+
+/// What of a `script` event says that the machine boots its disk, and that it is refused.
+pub const SCRIPT_LOCAL: &str = "boot the local disk: ";
+/// See [`SCRIPT_LOCAL`].
+pub const SCRIPT_REFUSED: &str = "refused: ";
+/// What of a `tftp` event says that the whole file was confirmed.
+const TFTP_COMPLETE: &str = " complete: ";
+/// What of a `tftp` event says that there is no such name.
+pub const TFTP_MISSING: &str = ": no such file";
+
+/// The step that an event stands for; none for those that are none.
+fn seen(event: &BootEvent) -> Option<Seen> {
+    let detail = event.detail.as_str();
+    Some(match event.kind.as_str() {
+        "dhcp" => {
+            let told = match detail.rsplit_once(", ")?.1 {
+                "address" => Told::Address,
+                "loader" => Told::Loader,
+                "http_loader" => Told::HttpLoader,
+                "script" => Told::Script,
+                _ => return None,
+            };
+            match detail.contains("answered with offer") {
+                true => Seen::Offered(told),
+                false => Seen::Confirmed(told),
+            }
+        }
+        "dhcp_ignored" => Seen::Ignored(detail.to_owned()),
+        "tftp" => tftp(detail)?,
+        "script" => {
+            let what = detail.split_once(": ").map_or(detail, |(_, what)| what);
+            Seen::Script(match what {
+                what if what.starts_with(SCRIPT_LOCAL) => Scripted::Local,
+                what if what.starts_with(SCRIPT_REFUSED) => Scripted::Refused,
+                _ => Scripted::Deployer,
+            })
+        }
+        "script_refused" => Seen::Script(Scripted::Refused),
+        "kernel" => Seen::Kernel,
+        "initramfs" => Seen::Initramfs,
+        "claimed" => Seen::Claimed,
+        "claim_refused" | "token_misused" => Seen::ClaimRefused(detail.to_owned()),
+        "inventory" => Seen::Inventoried,
+        "stage" => Seen::Stage(detail.to_owned()),
+        "installed" => Seen::Installed,
+        "deployment_failed" => Seen::InstallationFailed(detail.to_owned()),
+        "agent_up" => Seen::AgentUp,
+        "scan" => Seen::Scanned,
+        _ => return None,
+    })
+}
+
+/// A transfer. Loaders ask for much that there need not be: lists of modules, revocations, scripts of their own; only a
+/// loader that is missing is a reason.
+fn tftp(detail: &str) -> Option<Seen> {
+    if let Some((name, _)) = detail.split_once(TFTP_COMPLETE) {
+        return Some(Seen::LoaderFetched(name.to_owned()));
+    }
+    if let Some((name, _)) = detail.split_once(TFTP_MISSING) {
+        let is_loader = [".efi", ".kpxe"].iter().any(|end| name.ends_with(end)) && !name.contains("revocations");
+        return is_loader.then(|| Seen::LoaderFailed(detail.to_owned()));
+    }
+    Some(Seen::LoaderFailed(detail.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(kind: &str, detail: &str) -> Option<Seen> {
+        seen(&BootEvent {
+            id: 1,
+            node_id: None,
+            mac: None,
+            at: OffsetDateTime::UNIX_EPOCH,
+            kind: kind.to_owned(),
+            detail: detail.to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_dhcp_event_reads_back_as_what_was_told() {
+        let told = [
+            ("address", Told::Address),
+            ("loader", Told::Loader),
+            ("http_loader", Told::HttpLoader),
+            ("script", Told::Script),
+        ];
+        let address = Ipv4Addr::new(10, 77, 0, 100);
+        for (stage, told) in told {
+            let offer = dhcp_detail(MessageType::Discover, MessageType::Offer, address, stage);
+            assert_eq!(read("dhcp", &offer), Some(Seen::Offered(told)), "{offer}");
+            let ack = dhcp_detail(MessageType::Request, MessageType::Ack, Ipv4Addr::UNSPECIFIED, stage);
+            assert_eq!(read("dhcp", &ack), Some(Seen::Confirmed(told)), "{ack}");
+        }
+    }
+
+    #[test]
+    fn scripts_and_transfers_read_back() {
+        let script = |what: &str| read("script", &format!("to 10.77.0.100: {what}"));
+        assert_eq!(
+            script(&format!("{SCRIPT_LOCAL}nothing to do")),
+            Some(Seen::Script(Scripted::Local))
+        );
+        assert_eq!(
+            script(&format!("{SCRIPT_REFUSED}a token was misused")),
+            Some(Seen::Script(Scripted::Refused))
+        );
+        assert_eq!(
+            script("node1: taking inventory"),
+            Some(Seen::Script(Scripted::Deployer))
+        );
+        assert_eq!(
+            read("tftp", "snponly.efi complete: 284672 bytes in 92 ms to 10.77.0.100"),
+            Some(Seen::LoaderFetched("snponly.efi".to_owned()))
+        );
+        assert!(matches!(
+            read("tftp", "snponly.efi silent: 512 bytes in 9000 ms to 10.77.0.100"),
+            Some(Seen::LoaderFailed(_))
+        ));
+        let missing = |name: &str| read("tftp", &format!("{name}{TFTP_MISSING} to 10.77.0.100"));
+        assert!(matches!(missing("snp.efi"), Some(Seen::LoaderFailed(_))));
+        for name in ["grub/x86_64-efi/command.lst", "revocations.efi", "autoexec.ipxe"] {
+            assert_eq!(missing(name), None, "{name}");
+        }
+        assert_eq!(read("node_renamed", "x"), None);
+    }
+}
