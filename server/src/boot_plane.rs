@@ -194,10 +194,41 @@ impl Dhcp {
         Ok(None)
     }
 
+    /// A machine that takes another server's offer says so to everybody. Beside the site's own server that is as it should
+    /// be; where this server gives the addresses, the node's timeline says who won.
+    async fn keep_other_server(&self, request: &Request, decision: &Decision, mac: &str) -> Result<(), AppError> {
+        let ours = self.config.address.addr();
+        let Some(server) = request.server_id().filter(|server| *server != ours) else {
+            return Ok(());
+        };
+        if request.message_type() != MessageType::Request {
+            return Ok(());
+        }
+        let server = server.to_string();
+        self.app.store.dhcp_server_seen(&server, mac).await?;
+        let lost = matches!(
+            decision,
+            Decision::Ignore {
+                reason: IgnoreReason::OtherServer
+            }
+        );
+        if lost && self.config.dhcp == DhcpMode::Full {
+            let event = NewEvent {
+                node_id: None,
+                mac: Some(mac),
+                kind: "dhcp_other_server",
+                detail: &server,
+            };
+            self.app.store.event_add(event).await?;
+        }
+        Ok(())
+    }
+
     async fn keep(&self, request: &Request, decision: &Decision) -> Result<(), AppError> {
         let Some(mac) = request.identity().mac().map(|mac: MacAddr| mac.to_string()) else {
             return Ok(());
         };
+        self.keep_other_server(request, decision, &mac).await?;
         match decision {
             // A node that is wanted and cannot be helped: its timeline says why. The others are only counted.
             Decision::Ignore {

@@ -39,6 +39,8 @@ pub enum Scripted {
 pub enum Seen {
     /// A DHCP request that was not answered, and why.
     Ignored(String),
+    /// It took the offer of another DHCP server, at this address.
+    OtherServer(String),
     /// A DHCP offer was sent.
     Offered(Told),
     /// A DHCP request was confirmed.
@@ -271,6 +273,7 @@ fn gap(seen: &Seen) -> Option<Gap> {
         Seen::Stage(_) => STAGE,
         Seen::Installed => INSTALLED,
         Seen::Ignored(_)
+        | Seen::OtherServer(_)
         | Seen::LoaderFailed(_)
         | Seen::Script(Scripted::Refused)
         | Seen::ClaimRefused(_)
@@ -333,6 +336,14 @@ fn ended(seen: &Seen, situation: &Situation<'_>) -> Why {
             &[
                 "no_loader: the machine's kind of firmware has no loader in its chain: plumbline node set NODE --chain auto",
                 "no_lease: the address pool is empty; make it larger or wait for leases to run out",
+            ],
+        ),
+        Seen::OtherServer(address) => failed(
+            "it took the offer of another DHCP server",
+            format!("another DHCP server, {address}, won: the machine took its offer and not this server's"),
+            &[
+                "find that server (the switch's table of MACs tells its port) and take it off this network",
+                "where it is the site's own, let this server only add the boot answers: dhcp = \"proxy\"",
             ],
         ),
         Seen::LoaderFailed(detail) => failed(
@@ -479,6 +490,7 @@ mod tests {
         for (seen, word) in [
             (Seen::Ignored("no_loader".into()), "no_loader"),
             (Seen::LoaderFailed("timed_out: 512 bytes".into()), "512 bytes"),
+            (Seen::OtherServer("10.77.0.2".into()), "10.77.0.2"),
             (Seen::ClaimRefused("too old".into()), "too old"),
             (Seen::InstallationFailed("two disks".into()), "two disks"),
             (Seen::Script(Scripted::Refused), "because"),

@@ -22,6 +22,10 @@ use postgres::Postgres;
 /// When PostgreSQL, a migration or the build fails.
 pub fn rewrite(workspace: &Workspace) -> Result<()> {
     let fresh = make_data(workspace, &["--package", "store"])?;
+    ensure!(
+        !fresh.is_empty(),
+        "the build wrote no query data: was the store compiled by somebody else in between? Try again"
+    );
     let folder = workspace.root.join(".sqlx");
     fs::create_dir_all(&folder)?;
     let committed = read_data(&folder)?;

@@ -105,6 +105,7 @@ fn seen(event: &BootEvent) -> Option<Seen> {
                 false => Seen::Confirmed(told),
             }
         }
+        "dhcp_other_server" => Seen::OtherServer(detail.to_owned()),
         "dhcp_ignored" => Seen::Ignored(detail.to_owned()),
         "tftp" => tftp(detail)?,
         "script" => {

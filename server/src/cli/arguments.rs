@@ -46,6 +46,8 @@ pub enum Command {
     Discovery(DiscoveryCommand),
     /// List machines that asked and got no answer
     Sightings,
+    /// List other DHCP servers of the network, as machines name them
+    DhcpServers,
     /// Images: build, publish, check
     #[command(subcommand)]
     Image(ImageCommand),

@@ -113,6 +113,16 @@ pub struct Sighting {
     pub relay: Option<String>,
 }
 
+/// A DHCP server that is not this one.
+#[derive(Debug, Deserialize)]
+pub struct OtherDhcpServer {
+    pub address: String,
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
+    pub count: i64,
+    pub last_mac: String,
+}
+
 /// An armed discovery.
 #[derive(Debug, Deserialize)]
 pub struct Window {

@@ -38,6 +38,7 @@ pub async fn watch_deployments(app: App) -> Result<(), AppError> {
 pub async fn prune(app: App) -> Result<(), AppError> {
     app.store.event_prune(EVENT_DAYS).await?;
     app.store.sighting_prune().await?;
+    app.store.dhcp_server_prune(EVENT_DAYS).await?;
     app.store.content_prune(CONTENT_DAYS).await?;
     app.store.finding_history_prune(HISTORY_DAYS).await?;
     app.store.run_prune(RUN_DAYS).await?;

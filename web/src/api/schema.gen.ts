@@ -38,6 +38,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/dhcp-servers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists other DHCP servers of the provisioning network, as machines name them; the one named last first. */
+        get: operations["dhcp_server_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/discovery": {
         parameters: {
             query?: never;
@@ -1500,6 +1517,28 @@ export interface components {
             /** @description What is going on, in a sentence. */
             sentence: string;
         };
+        /** @description A DHCP server that is not this one. */
+        OtherDhcpServer: {
+            /** @description Its server identifier: an IPv4 address. */
+            address: string;
+            /**
+             * Format: int64
+             * @description How often.
+             */
+            count: number;
+            /**
+             * Format: date-time
+             * @description When a machine first took its offer.
+             */
+            first_at: string;
+            /**
+             * Format: date-time
+             * @description When one last did.
+             */
+            last_at: string;
+            /** @description The machine that did last. */
+            last_mac: string;
+        };
         /** @description The fleet in a few numbers. */
         Overview: {
             /** @description Findings that nobody allows, by severity. */
@@ -1953,6 +1992,33 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DeploymentRecord"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    dhcp_server_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OtherDhcpServer"][];
                 };
             };
             "4XX": {

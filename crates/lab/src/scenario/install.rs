@@ -240,7 +240,10 @@ impl Run {
         ensure!(inventory["uefi"] == is_uefi, "how it starts: {inventory}");
         // Firmware that was built without Secure Boot has no such variable: then it is unknown.
         let is_secure = inventory["secure_boot"] == true;
-        ensure!(is_secure == (self.kind == BootKind::SecureBoot), "Secure Boot: {inventory}");
+        ensure!(
+            is_secure == (self.kind == BootKind::SecureBoot),
+            "Secure Boot: {inventory}"
+        );
         step(&format!("discovered after {:.0} s", self.discovered_secs));
         Ok(())
     }

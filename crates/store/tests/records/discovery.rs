@@ -79,3 +79,22 @@ async fn an_expired_or_disarmed_window_admits_nobody() {
         None
     );
 }
+
+#[tokio::test]
+async fn other_dhcp_servers_are_counted_and_bounded() {
+    let (_database, store) = store().await;
+    for _ in 0..2 {
+        store.dhcp_server_seen("10.77.0.2", "52:54:00:aa:00:01").await.unwrap();
+    }
+    for number in 0..300 {
+        let forged = format!("192.0.2.{number}");
+        store.dhcp_server_seen(&forged, "52:54:00:aa:00:02").await.unwrap();
+    }
+    let servers = store.dhcp_server_list().await.unwrap();
+    assert_eq!(servers.len(), 256);
+    let real = servers.iter().find(|server| server.address == "10.77.0.2").unwrap();
+    assert_eq!((real.count, real.last_mac.as_str()), (2, "52:54:00:aa:00:01"));
+    store.dhcp_server_seen("10.77.0.2", "52:54:00:aa:00:03").await.unwrap();
+    let first = store.dhcp_server_list().await.unwrap().remove(0);
+    assert_eq!((first.address.as_str(), first.count), ("10.77.0.2", 3));
+}

@@ -1,4 +1,4 @@
-//! `plumbline discovery …`, `plumbline sightings`
+//! `plumbline discovery …`, `plumbline sightings`, `plumbline dhcp-servers`
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -49,4 +49,12 @@ pub async fn discovery(client: &Client, output: Output, command: &DiscoveryComma
 /// One line.
 pub async fn sightings(client: &Client, output: Output) -> anyhow::Result<()> {
     output.list(&client.get(&["sightings"]).await?, render::sightings)
+}
+
+/// Lists other DHCP servers.
+///
+/// # Errors
+/// One line.
+pub async fn dhcp_servers(client: &Client, output: Output) -> anyhow::Result<()> {
+    output.list(&client.get(&["dhcp-servers"]).await?, render::dhcp_servers)
 }

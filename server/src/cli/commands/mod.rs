@@ -12,7 +12,7 @@ mod session;
 mod users;
 
 pub use audit::audit;
-pub use discovery::{discovery, sightings};
+pub use discovery::{dhcp_servers, discovery, sightings};
 pub use drift::drift;
 pub use images::image;
 pub use maintenance::{check_config, migrate};

@@ -2,7 +2,7 @@
 
 use crate::cli::table::table;
 use crate::cli::text::Context;
-use crate::cli::views::{Sighting, Window};
+use crate::cli::views::{OtherDhcpServer, Sighting, Window};
 
 /// Machines that got no answer.
 #[must_use]
@@ -20,6 +20,25 @@ pub fn sightings(sightings: &[Sighting], context: &Context) -> String {
             sighting.count.to_string(),
             or_dash(&sighting.vendor_class),
             or_dash(&sighting.relay),
+        ]
+    });
+    table(context, heading, rows)
+}
+
+/// Other DHCP servers of the network.
+#[must_use]
+pub fn dhcp_servers(servers: &[OtherDhcpServer], context: &Context) -> String {
+    if servers.is_empty() {
+        return "no machine has named another DHCP server\n".to_owned();
+    }
+    let heading = ["SERVER", "LAST", "FIRST", "TIMES", "LAST NAMED BY"];
+    let rows = servers.iter().map(|server| {
+        [
+            server.address.clone(),
+            context.age(server.last_at),
+            context.age(server.first_at),
+            server.count.to_string(),
+            server.last_mac.clone(),
         ]
     });
     table(context, heading, rows)

@@ -6,7 +6,7 @@ mod images;
 mod nodes;
 mod remediation;
 
-pub use discovery::{sightings, windows};
+pub use discovery::{dhcp_servers, sightings, windows};
 pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};
 pub use images::{image, image_check, images};
 pub use nodes::{deployment, deployments, event_line, events, node, nodes, why};

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use store::{DiscoveryWindow, Sighting};
+use store::{DiscoveryWindow, OtherDhcpServer, Sighting};
 
 use super::extract::Body;
 use super::identity::{Admin, Viewer};
@@ -35,6 +35,16 @@ pub(super) struct Disarmed {
     responses((status = 200, body = Vec<Sighting>), (status = "4XX", body = ErrorBody)))]
 pub(super) async fn sighting_list(_viewer: Viewer, State(app): State<App>) -> Result<Json<Vec<Sighting>>, AppError> {
     Ok(Json(app.store.sighting_list().await?))
+}
+
+/// Lists other DHCP servers of the provisioning network, as machines name them; the one named last first.
+#[utoipa::path(get, path = "/dhcp-servers", tag = "discovery",
+    responses((status = 200, body = Vec<OtherDhcpServer>), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn dhcp_server_list(
+    _viewer: Viewer,
+    State(app): State<App>,
+) -> Result<Json<Vec<OtherDhcpServer>>, AppError> {
+    Ok(Json(app.store.dhcp_server_list().await?))
 }
 
 /// Lists the windows that are open.

@@ -120,6 +120,7 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(deployments::node_deployments, deployments::node_deploy))
         .routes(routes!(deployments::deployment_get))
         .routes(routes!(discovery::sighting_list))
+        .routes(routes!(discovery::dhcp_server_list))
         .routes(routes!(
             discovery::discovery_list,
             discovery::discovery_arm,
