@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 /// What a member may depend on, in the workspace. Everything else there is refused.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("manifest", &[]),
     ("drift", &["manifest"]),
     ("protocol", &["manifest", "drift"]),
@@ -24,6 +24,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
         &["manifest", "drift", "protocol", "lifecycle", "store", "netboot"],
     ),
     ("lab", &["manifest", "drift", "protocol", "netboot", "plumbline-agent"]),
+    ("bench", &["netboot"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,136 @@
+//! `plumbline-bench`: measures the boot plane beside the servers that people know.
+//!
+//! Idea: another server is the yardstick, not a number of an earlier day: all are measured in turns, on the same
+//! machine, within the same minutes, and what counts are the ratios.
+
+mod namespace;
+mod serve;
+mod tftp;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+
+use tftp::cases;
+use tftp::report::Run;
+use tftp::rounds;
+use tftp::servers::{Programs, Server};
+
+/// Says to this program that it runs inside the namespace already.
+const INSIDE: &str = "--inside";
+
+#[derive(Parser)]
+#[command(about = "Measures the boot plane beside other servers")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// TFTP beside tftpd-hpa and dnsmasq, in a network namespace of its own.
+    Tftp(TftpArguments),
+    /// Serve a folder with the project's TFTP engine until killed.
+    ServeTftp {
+        /// Where to listen.
+        #[arg(long)]
+        listen: SocketAddr,
+        /// What to serve.
+        #[arg(long)]
+        folder: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct TftpArguments {
+    /// Clients of the largest case.
+    #[arg(long, default_value_t = cases::CLIENTS, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    clients: usize,
+    /// Size of the file, in KiB; a single stream reads one 16 times as large.
+    #[arg(long, default_value_t = cases::FILE_KIB, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    file_kib: usize,
+    /// How often each case is played.
+    #[arg(long, default_value_t = 5, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    rounds: usize,
+    /// Which packets are lost, where some are.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only these cases: fleet, single, some, loss.
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
+    /// tftpd-hpa's in.tftpd.
+    #[arg(long, env = "PLUMBLINE_BENCH_TFTPD", default_value = "/usr/sbin/in.tftpd")]
+    tftpd: PathBuf,
+    /// dnsmasq.
+    #[arg(long, env = "PLUMBLINE_BENCH_DNSMASQ", default_value = "/usr/sbin/dnsmasq")]
+    dnsmasq: PathBuf,
+    /// Print one line of JSON on standard output, and the table on standard error.
+    #[arg(long)]
+    json: bool,
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Tftp(arguments) if arguments.inside => tftp(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Tftp(_) => namespace::run_inside(INSIDE),
+        Command::ServeTftp { listen, folder } => serve::serve(listen, &folder).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn tftp(arguments: &TftpArguments) -> Result<()> {
+    namespace::prepare()?;
+    let programs = Programs {
+        own: std::env::current_exe().context("cannot find this program")?,
+        tftpd: Some(arguments.tftpd.clone()),
+        dnsmasq: Some(arguments.dnsmasq.clone()),
+    };
+    for server in [Server::TftpdHpa, Server::Dnsmasq] {
+        if !programs.has(server) {
+            eprintln!(
+                "note: {} is not here and not measured; `cargo xtask setup` brings it",
+                server.name()
+            );
+        }
+    }
+    let mut cases = cases::cases(arguments.clients, arguments.file_kib);
+    if !arguments.cases.is_empty() {
+        cases.retain(|case| arguments.cases.iter().any(|name| name == case.name));
+        ensure!(
+            !cases.is_empty(),
+            "there are no such cases; there are fleet, single, some and loss"
+        );
+    }
+    let folder = tempfile::tempdir().context("cannot make a folder for the file to serve")?;
+    let load_before = load_mean();
+    let measured = rounds::measure(&cases, arguments.rounds, arguments.seed, &programs, folder.path())?;
+    let run = Run {
+        aims: cases::aims(&measured),
+        measured,
+        rounds: arguments.rounds,
+        is_full_size: arguments.clients == cases::CLIENTS && arguments.file_kib == cases::FILE_KIB,
+        load_before,
+        processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+    };
+    if arguments.json {
+        eprint!("{}", run.table());
+        println!("{}", run.json());
+    } else {
+        print!("{}", run.table());
+    }
+    Ok(())
+}
+
+/// Runnable processes, the mean of the last minute.
+fn load_mean() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
