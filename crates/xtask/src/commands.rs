@@ -5,7 +5,7 @@ use crate::cargo::cargo;
 use crate::report::Report;
 use crate::run::run_announced;
 use crate::workspace::{Workspace, program_exists};
-use crate::{checks, rack, setup as setup_steps, sqlx as query_data};
+use crate::{bench as benchmarks, checks, rack, setup as setup_steps, sqlx as query_data};
 use anyhow::Result;
 use std::process::Command;
 
@@ -72,6 +72,16 @@ pub fn test(with_e2e: bool) -> Result<()> {
         }
     }
     report.finish()
+}
+
+/// `cargo xtask bench`
+///
+/// # Errors
+/// As [`setup`].
+pub fn bench(arguments: &[&str]) -> Result<()> {
+    let workspace = Workspace::find()?;
+    setup_steps::set_up(&workspace)?;
+    benchmarks::run(&workspace, arguments)
 }
 
 /// `cargo xtask ci`: the checks that run nothing of the product.

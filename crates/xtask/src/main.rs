@@ -2,6 +2,7 @@
 //!
 //! It depends on almost nothing, so that it builds in seconds on a fresh machine, and *spawns* the rest.
 
+mod bench;
 mod builds;
 mod cargo;
 mod checks;
@@ -23,6 +24,8 @@ Usage: cargo xtask COMMAND
   test [--no-e2e]      set up, then every check and test, the virtual-rack end-to-end run included
   e2e [ARGUMENTS]      set up, build, and play the end-to-end run; the arguments go to `plumbline-lab e2e`
   ci                   formatting, dependency direction, file lengths, lints, query data
+  bench tftp [--json]  set up, and measure the TFTP server beside tftpd-hpa and dnsmasq; more arguments go to
+                       `plumbline-bench tftp` (see its --help)
   sqlx [--check]       rewrite the offline query data in .sqlx, or only check it
   help                 this text
 ";
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         ["test"] => commands::test(true),
         ["test", "--no-e2e"] => commands::test(false),
         ["e2e", rest @ ..] => commands::e2e(rest),
+        ["bench", "tftp", ..] => commands::bench(&words[1..]),
         ["ci"] => commands::ci(),
         ["sqlx"] => commands::sqlx(false),
         ["sqlx", "--check"] => commands::sqlx(true),

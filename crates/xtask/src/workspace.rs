@@ -62,6 +62,11 @@ impl Workspace {
         self.work_folder().join("firmware")
     }
 
+    /// tftpd-hpa's program.
+    pub fn tftpd(&self) -> PathBuf {
+        self.work_folder().join("in.tftpd")
+    }
+
     /// The server binary.
     pub fn server(&self) -> PathBuf {
         self.target.join("debug/plumbline")

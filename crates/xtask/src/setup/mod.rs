@@ -7,6 +7,7 @@ mod grub_pc;
 mod loaders;
 mod newer_debian;
 mod packages;
+mod tftpd;
 pub mod web;
 
 use crate::workspace::{Workspace, is_root};
@@ -25,5 +26,6 @@ pub fn set_up(workspace: &Workspace) -> Result<()> {
     packages::install_missing()?;
     loaders::fetch_missing(&workspace.work_folder(), &workspace.loaders())?;
     firmware::fetch_missing(&workspace.work_folder(), &workspace.firmware())?;
+    tftpd::fetch_missing(&workspace.work_folder(), &workspace.tftpd())?;
     web::build_if_needed(&workspace.root)
 }

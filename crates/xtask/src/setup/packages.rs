@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Packages and what needs them.
-const REQUIRED: [(&str, &str); 20] = [
+const REQUIRED: [(&str, &str); 22] = [
     ("ca-certificates", "downloads over HTTPS"),
     ("chromium", "the dashboard's browser tests"),
     ("cpio", "initramfs archives"),
@@ -16,12 +16,14 @@ const REQUIRED: [(&str, &str); 20] = [
         "debian-archive-keyring",
         "checking the packages of boot loaders and firmware",
     ),
+    ("dnsmasq-base", "a server that the benchmarks compare with"),
     ("dosfstools", "EFI system partitions"),
     ("e2fsprogs", "ext4 filesystems"),
     ("gdisk", "partition tables"),
     ("ipxe-qemu", "network boot of BIOS nodes"),
     ("iproute2", "network namespaces"),
     ("kmod", "kernel modules of images"),
+    ("libwrap0", "tftpd-hpa, which the benchmarks compare with"),
     ("mmdebstrap", "golden images"),
     ("mold", "fast linking"),
     ("mtools", "EFI system partitions without mounting"),
