@@ -178,7 +178,7 @@ fn a_request_on_the_pxe_port_is_acknowledged_with_the_boot_file() {
             assert_eq!(ack.reply.message_type, MessageType::Ack);
             assert_eq!(ack.reply.boot_name(), "snponly.efi");
             assert_eq!((ack.reply.header.ciaddr, ack.reply.header.yiaddr), (LEASED, NOBODY));
-            assert_eq!(ack.destination, Destination::Client(LEASED));
+            assert_eq!(ack.destination, Destination::Asker(LEASED));
         }
     }
     let without_address = Client::pxe(7).kind(MessageType::Request);

@@ -270,3 +270,76 @@ async fn a_backend_that_fails_or_hangs_costs_the_answer_and_nothing_else() {
     wait_until("the timeout", || running.counters.get("backend_timeout") == 1).await;
     running.stop().await;
 }
+
+/// booter#4: some firmware waits at port 68 and some at 4011, so the answer goes where the question came from.
+#[tokio::test]
+async fn booter_4_the_answer_on_port_4011_goes_to_the_port_that_asked() {
+    let running = start(Mode::Proxy, Backend::listed(), |_| {}).await;
+    let elsewhere = UdpSocket::bind((LOOPBACK, 0)).await.unwrap();
+    let request = Client::pxe(7).ciaddr(LOOPBACK).kind(MessageType::Request);
+    running.send(&elsewhere, running.pxe, &request).await;
+    let ack = receive(&elsewhere).await;
+    assert_eq!(
+        (ack.message_type, ack.boot_name().as_str()),
+        (MessageType::Ack, "snponly.efi")
+    );
+    running.stop().await;
+}
+
+/// infra-controller#3663, #2233: the server that gave an address is gone, and another instance confirms the renewal.
+/// Both advertise the configured address, so the client goes on to reach whichever is alive.
+#[tokio::test]
+async fn infra_controller_3663_a_renewal_is_confirmed_by_another_instance() {
+    let mut backend = Backend::listed();
+    let mut lease = lease();
+    lease.ip = LOOPBACK;
+    backend.standing.lease = Some(lease);
+    let first = start(Mode::Full, backend.clone(), |_| {}).await;
+    let discover = relayed(Client::new()).discover();
+    first.send(&first.client, first.server, &discover).await;
+    let offer = receive(&first.relay).await;
+    first.stop().await;
+
+    let second = start(Mode::Full, backend, |_| {}).await;
+    let address = offer.header.yiaddr;
+    let server = offer.server_id().unwrap();
+    for renewing in [
+        Client::new().ciaddr(address),
+        Client::new().ciaddr(address).server(server),
+    ] {
+        let request = renewing.kind(MessageType::Request);
+        second.send(&second.client, second.server, &request).await;
+        let ack = receive(&second.client).await;
+        assert_eq!((ack.message_type, ack.header.yiaddr), (MessageType::Ack, address));
+        assert_eq!(
+            ack.server_id(),
+            Some(SERVER),
+            "the configured address, not that of the moment"
+        );
+    }
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_asks_without_end_is_held_back_alone() {
+    let running = start(Mode::Proxy, Backend::listed(), |config| {
+        config.rate.client.burst = 3;
+        config.rate.client.per_sec = 1;
+    })
+    .await;
+    let flood = relayed(Client::pxe(7)).discover();
+    for _ in 0..40 {
+        running.send(&running.client, running.server, &flood).await;
+    }
+    wait_until("most of it is dropped", || {
+        running.counters.get("client_too_often") >= 30
+    })
+    .await;
+    let mut other = relayed(Client::pxe(7));
+    other.header.chaddr[5] = 9;
+    other.header.xid = 9;
+    running.send(&running.client, running.server, &other.discover()).await;
+    while receive(&running.relay).await.header.xid != 9 {}
+    assert!(running.counters.get("answered") <= 10);
+    running.stop().await;
+}

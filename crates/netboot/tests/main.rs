@@ -1,9 +1,12 @@
 //! Behaviour seen from outside: golden packets, cases from the field, and both servers on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod corpus;
 mod dhcp_cases;
 mod dhcp_full;
 mod dhcp_loopback;
+mod field_dhcp;
+mod field_tftp;
 mod golden;
 mod goldens;
 mod properties;

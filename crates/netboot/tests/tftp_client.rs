@@ -21,6 +21,7 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 pub struct Source {
     files: Arc<FileMap>,
     pub events: Arc<Mutex<Vec<TransferEvent>>>,
+    default: Arc<Mutex<Option<FileName>>>,
 }
 
 impl Source {
@@ -35,7 +36,13 @@ impl Source {
         Self {
             files: Arc::new(map),
             events: Arc::default(),
+            default: Arc::default(),
         }
+    }
+
+    /// What every name means that nothing has.
+    pub fn set_default(&self, name: Option<&str>) {
+        *self.default.lock().unwrap() = name.map(|name| FileName::parse(name.as_bytes()).unwrap());
     }
 
     pub fn outcomes(&self) -> Vec<String> {
@@ -54,6 +61,12 @@ impl TftpSource for Source {
             return Err(OpenError::Refused);
         }
         self.files.get(name).ok_or(OpenError::NotFound)
+    }
+
+    async fn open_default(&self, _name: Option<&FileName>, _peer: SocketAddr) -> Option<(FileName, TftpFile)> {
+        let name = self.default.lock().unwrap().clone()?;
+        let content = self.files.get(&name)?;
+        Some((name, content))
     }
 
     async fn event(&self, event: TransferEvent) {

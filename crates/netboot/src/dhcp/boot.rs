@@ -7,7 +7,8 @@
 //! A loader we hand out asks DHCP again. If the second answer were the loader once more, the machine would load it for
 //! ever. The chain ends at the *script stage*: a client that shows HTTP support in option 175, or names itself `iPXE`
 //! and says nothing of its features, gets the URL of its script and never a loader. The loaders we hand out have
-//! HTTP, so they always end there. A vendor's iPXE without HTTP cannot fetch the script and is given our loader.
+//! HTTP and start Linux, so they always end there. A vendor's iPXE without HTTP cannot fetch the script, and one that
+//! lists the images it starts without a Linux kernel among them could not go on from it: both are given our loader.
 //!
 //! Refused: keying on the user class alone. FlexBoot is iPXE and sends none, and would loop.
 //! Refused: a marker in a script of our own inside the loader. The loaders are a distribution's packages, unmodified.
@@ -31,6 +32,10 @@ pub const ARCH_HTTP_ARM64: u16 = 0x0013;
 
 /// iPXE feature number of HTTP in option 175.
 const IPXE_FEATURE_HTTP: u8 = 0x13;
+/// The images that hold a Linux kernel: bzImage for BIOS, EFI programs for UEFI.
+const IPXE_LINUX_IMAGES: [u8; 2] = [0x18, 0x24];
+/// All numbers that stand for a kind of image: the two above, Multiboot, NBI, PXE, ELF, COMBOOT, SDI.
+const IPXE_IMAGES: [u8; 8] = [0x18, 0x24, 0x19, 0x20, 0x21, 0x22, 0x23, 0x28];
 
 /// Path under the boot HTTP base where loaders are served.
 pub const LOADER_PATH: &str = "/boot/v1/loaders/";
@@ -160,7 +165,7 @@ impl BootAnswer {
 pub(crate) enum ClientKind {
     /// Neither class nor iPXE evidence: an operating system.
     Plain,
-    /// Class `PXEClient`, or an iPXE without HTTP.
+    /// Class `PXEClient`, or an iPXE that cannot go all the way.
     Pxe,
     /// Class `HTTPClient`.
     Http,
@@ -173,12 +178,19 @@ pub(crate) fn client_kind(request: &Request) -> ClientKind {
     let says_ipxe = request.user_classes().contains(&b"iPXE".as_slice());
     let class = request.vendor_class().unwrap_or_default();
     match request.ipxe_options() {
-        Some(_) if request.has_ipxe_feature(IPXE_FEATURE_HTTP) => ClientKind::Ipxe,
+        Some(_) if request.has_ipxe_feature(IPXE_FEATURE_HTTP) && may_start_linux(request) => ClientKind::Ipxe,
         None if says_ipxe => ClientKind::Ipxe,
         _ if class.starts_with(b"HTTPClient") => ClientKind::Http,
         _ if says_ipxe || class.starts_with(b"PXEClient") => ClientKind::Pxe,
         _ => ClientKind::Plain,
     }
+}
+
+/// False only where the client lists images and none of them can be a kernel. FlexBoot lists none at all and is believed
+/// to start what every iPXE starts.
+fn may_start_linux(request: &Request) -> bool {
+    let has = |feature: &u8| request.has_ipxe_feature(*feature);
+    IPXE_LINUX_IMAGES.iter().any(has) || !IPXE_IMAGES.iter().any(has)
 }
 
 /// The architectures a client offers, best first: option 93, else the class text, else BIOS.

@@ -46,18 +46,22 @@ impl HardwareIdentity {
 
     /// Reads a link address or client identifier of an InfiniBand port.
     fn from_infiniband(bytes: &[u8]) -> Option<Self> {
-        let bytes = match bytes {
+        match bytes {
+            // RFC 4361 section 6.1: type 255, four octets of interface identifier, a DUID.
+            [0xff, _, _, _, _, duid @ ..] => Self::from_address(hardware_of_duid(duid)?),
             // A type octet (RFC 2132 section 9.14) in front of an address of a known length.
-            [0x20, rest @ ..] if matches!(rest.len(), 6 | 8 | 20) => rest,
-            [0x01, rest @ ..] if rest.len() == 6 => rest,
-            whole => whole,
-        };
+            [0x20, rest @ ..] if matches!(rest.len(), 6 | 8 | 20) => Self::from_address(rest),
+            [0x01, rest @ ..] if rest.len() == 6 => Self::from_address(rest),
+            whole => Self::from_address(whole),
+        }
+    }
+
+    fn from_address(bytes: &[u8]) -> Option<Self> {
         match *bytes {
             [a, b, c, d, e, f] => Self::from_mac([a, b, c, d, e, f]),
             [a, b, c, d, e, f, g, h] => Self::from_guid([a, b, c, d, e, f, g, h]),
-            // 20 octets: the link address of RFC 4391 (flags, queue pair, GID), or the RFC 4361 identifier that Linux
-            // makes of it. Longer: an identifier with a DUID. Both end in the GUID.
-            [.., a, b, c, d, e, f, g, h] if bytes.len() >= 20 => Self::from_guid([a, b, c, d, e, f, g, h]),
+            // The link address of RFC 4391 section 9.1.1: flags, queue pair, and a GID that ends in the GUID.
+            [.., a, b, c, d, e, f, g, h] if bytes.len() == 20 => Self::from_guid([a, b, c, d, e, f, g, h]),
             _ => None,
         }
     }
@@ -84,6 +88,20 @@ impl HardwareIdentity {
     }
 }
 
+/// The hardware address in a DUID (RFC 8415 section 11), where there is one. A DUID of another kind, such as a UUID, is
+/// an opaque name: reading a GUID out of it would make a port of it that does not exist.
+fn hardware_of_duid(duid: &[u8]) -> Option<&[u8]> {
+    match duid {
+        // By time and by address: hardware type 32 is InfiniBand.
+        [0, 1, 0, HTYPE_INFINIBAND, _, _, _, _, address @ ..] | [0, 3, 0, HTYPE_INFINIBAND, address @ ..] => {
+            Some(address)
+        }
+        // What Linux systems make for InfiniBand: enterprise 713 (Mellanox), a zero, the GUID.
+        [0, 2, 0, 0, 0x02, 0xc9, 0, guid @ ..] => Some(guid),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,14 +118,29 @@ mod tests {
 
     const GUID: [u8; 8] = [0xec, 0x0d, 0x9a, 0x03, 0x00, 0x9c, 0x81, 0xe2];
 
+    fn all(parts: &[&[u8]]) -> Vec<u8> {
+        parts.concat()
+    }
+
+    /// canonical/cloud-init#4830: firmware and system show one port in many shapes, which are one machine.
     #[test]
-    fn every_shape_of_one_infiniband_port_is_one_identity() {
-        let prefixed = [&[0x20][..], &GUID].concat();
-        let link = [&[0, 0, 0x10, 0x48, 0xfe, 0x80, 0, 0, 0, 0, 0, 0][..], &GUID].concat();
-        let link_prefixed = [&[0x20][..], &link].concat();
-        let linux = [&[0xff, 0, 0, 0, 0, 0, 2, 0, 0, 2, 0xc9, 0][..], &GUID].concat();
-        let derived = vec![0xec, 0x0d, 0x9a, 0x9c, 0x81, 0xe2];
-        for shape in [GUID.to_vec(), prefixed, link, link_prefixed, linux, derived] {
+    fn cloud_init_4830_every_shape_of_one_infiniband_port_is_one_identity() {
+        let link = all(&[&[0x80, 0, 0x10, 0x48, 0xfe, 0x80, 0, 0, 0, 0, 0, 0], &GUID]);
+        let iaid = [0xff, 0, 0, 0, 0];
+        let derived = [0xec, 0x0d, 0x9a, 0x9c, 0x81, 0xe2];
+        for shape in [
+            GUID.to_vec(),
+            all(&[&[0x20], &GUID]),
+            link.clone(),
+            all(&[&[0x20], &link]),
+            all(&[&iaid, &[0, 2, 0, 0, 2, 0xc9, 0], &GUID]),
+            all(&[&iaid, &[0, 3, 0, 32], &link]),
+            all(&[&iaid, &[0, 3, 0, 32], &GUID]),
+            all(&[&iaid, &[0, 1, 0, 32, 1, 2, 3, 4], &link]),
+            derived.to_vec(),
+            all(&[&[0x01], &derived]),
+            all(&[&[0x20], &derived]),
+        ] {
             let identity = infiniband(&shape);
             assert_eq!(
                 identity.mac().map(|mac| mac.to_string()).as_deref(),
@@ -117,17 +150,23 @@ mod tests {
         }
     }
 
+    /// isc/kea PR#134: an identifier that holds no hardware address must not be cut into one.
     #[test]
-    fn two_infiniband_ports_with_zero_addresses_stay_two() {
-        let first = infiniband(&[&[0x20][..], &GUID].concat());
-        let second = infiniband(&[0x20, 0xec, 0x0d, 0x9a, 0x03, 0x00, 0x9c, 0x81, 0xe3]);
-        assert_ne!(first, second);
-        assert_eq!(
-            infiniband(&[]),
-            HardwareIdentity::Unknown,
-            "nothing to tell it by: nobody, not somebody"
-        );
-        assert_eq!(infiniband(&[0; 8]), HardwareIdentity::Unknown);
+    fn kea_134_a_name_that_holds_no_address_is_nobody() {
+        let iaid = [0xff, 1, 2, 3, 4];
+        for opaque in [
+            // systemd's, and a UUID: both are long enough to hold a GUID at their end.
+            all(&[&iaid, &[0, 2, 0, 0, 0xab, 0x11], &GUID]),
+            all(&[&iaid, &[0, 4], &GUID, &GUID]),
+            // The DUID of an Ethernet interface of the same machine.
+            all(&[&iaid, &[0, 3, 0, 1, 0x52, 0x54, 0, 0xaa, 0, 1]]),
+            b"gpu-001.cluster.example.org".to_vec(),
+            vec![0; 20],
+            vec![0; 8],
+            vec![],
+        ] {
+            assert_eq!(infiniband(&opaque), HardwareIdentity::Unknown, "{opaque:02x?}");
+        }
     }
 
     #[test]

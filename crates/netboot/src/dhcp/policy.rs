@@ -170,6 +170,9 @@ pub enum Destination {
     Client(Ipv4Addr),
     /// Everybody on the interface, at the client port.
     Broadcast,
+    /// The client, at the address it already has and the port it sent from; only for the PXE port, where some firmware
+    /// waits for its answer at 68 and some at 4011.
+    Asker(Ipv4Addr),
     /// Whoever sent the datagram, address and port; only for the PXE port.
     Sender,
 }
@@ -181,6 +184,7 @@ impl Destination {
             Self::Relay(ip) => SocketAddrV4::new(ip, relay_port),
             Self::Client(ip) => SocketAddrV4::new(ip, client_port),
             Self::Broadcast => SocketAddrV4::new(Ipv4Addr::BROADCAST, client_port),
+            Self::Asker(ip) => SocketAddrV4::new(ip, sender.port()),
             Self::Sender => sender,
         }
     }
@@ -378,12 +382,13 @@ fn destination(request: &Request, port: Port) -> Destination {
     let Header { giaddr, ciaddr, .. } = *request.header();
     if !giaddr.is_unspecified() {
         Destination::Relay(giaddr)
-    } else if !ciaddr.is_unspecified() {
-        Destination::Client(ciaddr)
-    } else if port == Port::Pxe4011 {
-        Destination::Sender
     } else {
-        Destination::Broadcast
+        match (port, ciaddr.is_unspecified()) {
+            (Port::Server67, false) => Destination::Client(ciaddr),
+            (Port::Server67, true) => Destination::Broadcast,
+            (Port::Pxe4011, false) => Destination::Asker(ciaddr),
+            (Port::Pxe4011, true) => Destination::Sender,
+        }
     }
 }
 

@@ -35,13 +35,16 @@ impl Reply {
             .map_or(0, |bytes| usize::from(bytes).saturating_sub(28))
             .max(MESSAGE_BYTES_DEFAULT);
         let mut options = self.options.clone();
-        // Least needed first: the TFTP server stands in siaddr too, the client identifier is a courtesy (RFC 6842).
+        // Least needed first: the TFTP server stands in siaddr too, the client identifier is a courtesy (RFC 6842),
+        // except to a client without a hardware address, which knows its answers by nothing else (RFC 4390 section 3).
         // Relay information is never dropped: without it the relay cannot find the client.
         for code in [code::TFTP_SERVER_NAME, code::CLIENT_ID, code::MESSAGE] {
             if HEADER_BYTES + options.encoded_bytes() < bytes_max {
                 break;
             }
-            options.remove(code);
+            if code != code::CLIENT_ID || self.header.hlen != 0 {
+                options.remove(code);
+            }
         }
         encode(&self.header, true, &self.server_name, &self.boot_file, &options)
     }

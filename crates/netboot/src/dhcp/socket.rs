@@ -13,8 +13,8 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
@@ -27,6 +27,8 @@ use super::error::PacketError;
 use super::packet::Request;
 use super::policy::{Context, Decision, IgnoreReason, LeaseOffer, Mode, NodeStanding, Port, ReplyPlan, answer};
 use crate::counters::CounterSet;
+use crate::mac::MacAddr;
+use crate::rate::{Rate, RateLimiter, RateLimits, Verdict};
 use crate::socket::{UdpOptions, udp_open};
 
 /// The longest datagram that is read, in bytes: an Ethernet frame holds less.
@@ -112,6 +114,8 @@ pub struct DhcpConfig {
     pub http_base: String,
     /// UDP ports.
     pub ports: DhcpPorts,
+    /// How often one machine, and all together, may ask; requests beyond are dropped.
+    pub rate: RateLimits,
     /// Requests worked on at a time; more are dropped.
     pub requests_max: usize,
     /// How long the backend may take over one request.
@@ -119,7 +123,8 @@ pub struct DhcpConfig {
 }
 
 impl DhcpConfig {
-    /// The usual configuration: standard ports, 256 requests at a time, 5 seconds each.
+    /// The usual configuration: standard ports, 256 requests at a time, 5 seconds each. A machine sends a dozen messages
+    /// at a start, and may send 5 more a second after its first 40; a rack that starts at once sends a few thousand.
     pub fn new(mode: Mode, server_ip: Ipv4Addr, http_base: &str) -> Self {
         Self {
             mode,
@@ -128,6 +133,14 @@ impl DhcpConfig {
             server_ip,
             http_base: http_base.to_owned(),
             ports: DhcpPorts::default(),
+            rate: RateLimits {
+                client: Rate { burst: 40, per_sec: 5 },
+                all: Rate {
+                    burst: 4000,
+                    per_sec: 1000,
+                },
+                clients_max: 4096,
+            },
             requests_max: 256,
             request_timeout: Duration::from_secs(5),
         }
@@ -139,6 +152,8 @@ const EVENTS: &[&str] = &[
     "answered",
     "lease_event",
     "busy",
+    "client_too_often",
+    "all_too_often",
     "backend_failed",
     "backend_timeout",
     "send_failed",
@@ -156,6 +171,8 @@ struct Shared<B> {
     config: DhcpConfig,
     backend: B,
     counters: Arc<CounterSet>,
+    /// Held for one decision only, never across an await. Clients are hardware addresses.
+    limiter: Mutex<RateLimiter<MacAddr>>,
 }
 
 impl<B: DhcpBackend> DhcpServer<B> {
@@ -177,11 +194,13 @@ impl<B: DhcpBackend> DhcpServer<B> {
         let reasons = IgnoreReason::ALL.map(IgnoreReason::as_str);
         let kinds: Vec<&'static str> = [EVENTS, PacketError::KINDS, &reasons].concat();
         let counters = Arc::new(CounterSet::new(&kinds));
+        let limiter = Mutex::new(RateLimiter::new(config.rate, Instant::now()));
         Ok(Self {
             shared: Arc::new(Shared {
                 config,
                 backend,
                 counters,
+                limiter,
             }),
             server,
             pxe,
@@ -269,6 +288,10 @@ async fn serve<B: DhcpBackend>(
                 continue;
             }
         };
+        if let Some(kind) = shared.too_often(&request) {
+            shared.drop_counted(kind, &format_args!("from {sender}: more requests than allowed"));
+            continue;
+        }
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
             shared.drop_counted("busy", &"as many requests as allowed are in work");
             continue;
@@ -283,6 +306,20 @@ async fn serve<B: DhcpBackend>(
 }
 
 impl<B: DhcpBackend> Shared<B> {
+    /// The kind to count where a request is one too many.
+    fn too_often(&self, request: &Request) -> Option<&'static str> {
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        let verdict = match request.identity().mac() {
+            Some(mac) => limiter.decide(&mac, Instant::now()),
+            None => limiter.decide_unknown(Instant::now()),
+        };
+        match verdict {
+            Verdict::Allowed => None,
+            Verdict::ClientTooOften => Some("client_too_often"),
+            Verdict::AllTooOften => Some("all_too_often"),
+        }
+    }
+
     async fn handle(&self, request: &Request, socket: &UdpSocket, sender: SocketAddrV4, port: Port) {
         let decided = tokio::time::timeout(self.config.request_timeout, self.decide(request, port)).await;
         let decision = match decided {

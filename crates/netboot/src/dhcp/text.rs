@@ -94,6 +94,7 @@ impl fmt::Display for Destination {
             Self::Relay(ip) => write!(formatter, "relay {ip}"),
             Self::Client(ip) => write!(formatter, "client {ip}"),
             Self::Broadcast => write!(formatter, "broadcast"),
+            Self::Asker(ip) => write!(formatter, "asker {ip}"),
             Self::Sender => write!(formatter, "sender"),
         }
     }

@@ -56,6 +56,10 @@ impl FileName {
         if raw.len() > NAME_BYTES_MAX {
             return Err(NameError::TooLong);
         }
+        // Looked for in the bytes: what cannot be read must not hide it.
+        if raw.split(|byte| matches!(byte, b'/' | b'\\')).any(|part| part == b"..") {
+            return Err(NameError::Climbs);
+        }
         let text = std::str::from_utf8(raw).map_err(|_| NameError::Characters)?;
         if text.chars().any(char::is_control) {
             return Err(NameError::Characters);
@@ -64,9 +68,6 @@ impl FileName {
             .split(['/', '\\'])
             .filter(|part| !part.is_empty() && *part != ".")
             .collect();
-        if components.contains(&"..") {
-            return Err(NameError::Climbs);
-        }
         if components.is_empty() {
             Err(NameError::Empty)
         } else {
@@ -157,6 +158,7 @@ mod tests {
             (&br"..\..\etc"[..], NameError::Climbs),
             (&b"a/../b"[..], NameError::Climbs),
             (&b"..\xff"[..], NameError::Climbs),
+            (&b"../\xffOnboard"[..], NameError::Climbs),
             (&b"a\0b"[..], NameError::Characters),
             (&b"a\xffb"[..], NameError::Characters),
             (&b""[..], NameError::Empty),

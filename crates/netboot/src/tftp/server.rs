@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -30,6 +30,7 @@ use super::session::{Link, Mail, Session};
 use super::source::TftpSource;
 use super::transfer::{Outcome, Rollover};
 use crate::counters::CounterSet;
+use crate::rate::{Rate, RateLimiter, RateLimits, Verdict};
 use crate::socket::{UdpOptions, udp_open};
 
 /// Mail waiting for one transfer; more is dropped, as the network might have done.
@@ -52,6 +53,8 @@ pub struct TftpConfig {
     pub limits: Limits,
     /// What follows block 65535.
     pub rollover: Rollover,
+    /// How often one address, and all together, may ask; requests beyond are dropped.
+    pub rate: RateLimits,
     /// Transfers at a time; further requests are dropped until one ended.
     pub transfers_max: usize,
     /// Timeouts in a row after which a peer counts as gone.
@@ -66,7 +69,8 @@ pub struct TftpConfig {
 
 impl TftpConfig {
     /// The usual configuration: 2048 transfers, blocks up to 1468 bytes, half a second to the first retransmission,
-    /// about 25 seconds of silence, half an hour in all.
+    /// about 25 seconds of silence, half an hour in all. A machine asks for some 20 files at a start, and may ask for
+    /// 20 more a second after its first 100; a rack that starts at once asks for a few thousand.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -74,6 +78,17 @@ impl TftpConfig {
             is_single_port: false,
             limits: Limits::default(),
             rollover: Rollover::default(),
+            rate: RateLimits {
+                client: Rate {
+                    burst: 100,
+                    per_sec: 20,
+                },
+                all: Rate {
+                    burst: 4000,
+                    per_sec: 2000,
+                },
+                clients_max: 4096,
+            },
             transfers_max: 2048,
             timeouts_max: 6,
             retransmit_first: Duration::from_millis(500),
@@ -95,6 +110,9 @@ const EVENTS: &[&str] = &[
     "unknown_transfer",
     "stray",
     "name_trimmed",
+    "name_guessed",
+    "client_too_often",
+    "all_too_often",
     "socket_failed",
     "send_failed",
     "receive_failed",
@@ -112,6 +130,11 @@ pub struct TftpServer<S> {
 struct Entry {
     request: FileRequest,
     mailbox: mpsc::Sender<Mail>,
+}
+
+/// A read or write request by its opcode, whether or not the rest can be read.
+fn is_request(bytes: &[u8]) -> bool {
+    matches!(bytes, [0, 1 | 2, ..])
 }
 
 impl<S: TftpSource> TftpServer<S> {
@@ -150,6 +173,7 @@ impl<S: TftpSource> TftpServer<S> {
         info!(listen = %self.config.listen, interface = self.config.interface, "TFTP serving");
         let mut peers: HashMap<SocketAddr, Entry> = HashMap::new();
         let mut tasks: JoinSet<SocketAddr> = JoinSet::new();
+        let mut limiter = RateLimiter::new(self.config.rate, Instant::now());
         let mut buffer = vec![0; REQUEST_BYTES_MAX + 1];
         loop {
             let received = tokio::select! {
@@ -172,10 +196,11 @@ impl<S: TftpSource> TftpServer<S> {
             };
             match received {
                 Ok((length, peer)) => {
-                    if let Some(session) = self
-                        .datagram(&buffer[..length], peer, &mut peers, tasks.len(), &cancel)
-                        .await
-                    {
+                    let bytes = &buffer[..length];
+                    if is_request(bytes) && self.is_too_often(&mut limiter, peer) {
+                        continue;
+                    }
+                    if let Some(session) = self.datagram(bytes, peer, &mut peers, tasks.len(), &cancel).await {
                         tasks.spawn(async move {
                             session.run().await;
                             peer
@@ -191,6 +216,17 @@ impl<S: TftpSource> TftpServer<S> {
         drop(peers);
         while tasks.join_next().await.is_some() {}
         info!("TFTP stopped");
+    }
+
+    /// Whether a request is one too many. Silence makes firmware ask again later; an error would make it give up.
+    fn is_too_often(&self, limiter: &mut RateLimiter<IpAddr>, peer: SocketAddr) -> bool {
+        let kind = match limiter.decide(&peer.ip(), Instant::now()) {
+            Verdict::Allowed => return false,
+            Verdict::ClientTooOften => "client_too_often",
+            Verdict::AllTooOften => "all_too_often",
+        };
+        self.drop_counted(kind, &format_args!("from {peer}: more requests than allowed"));
+        true
     }
 
     /// Takes one datagram; gives the transfer to start, if it asks for one.
@@ -232,7 +268,7 @@ impl<S: TftpSource> TftpServer<S> {
             Err(error) => {
                 self.drop_counted(error.kind(), &error);
                 // A request that cannot be read is told so; an error must never answer an error.
-                if matches!(bytes, [0, 1 | 2, ..]) {
+                if is_request(bytes) {
                     self.send_error(ErrorCode::IllegalOperation, "the request cannot be read", peer)
                         .await;
                 }

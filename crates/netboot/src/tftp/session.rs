@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::names::FileName;
+use super::names::{FileName, NameError};
 use super::options::Agreed;
 use super::packet::{ErrorCode, FileRequest, Packet, TransferMode};
 use super::server::TftpConfig;
@@ -149,16 +149,20 @@ impl<S: TftpSource> Session<S> {
         Some(outcome)
     }
 
-    /// The first candidate name that has content. Errors are answered here.
+    /// The first candidate name that has content, else what the source takes the name for. Errors are answered here.
     async fn open(&self) -> Option<(FileName, TftpFile)> {
         let names = match FileName::candidates(&self.request.name) {
             Ok(names) => names,
-            Err(error) => {
-                self.counters.increment(error.kind());
-                let asked = self.request.name.escape_ascii();
-                info!(peer = %self.peer, file.asked = %asked, %error, "TFTP name refused");
-                self.send_error(ErrorCode::AccessViolation, "that name is not served")
-                    .await;
+            // Garbage where a name should be may still come from a loader that the source knows.
+            Err(error @ (NameError::Characters | NameError::Empty)) => {
+                if let Some(opened) = self.open_default(None).await {
+                    return Some(opened);
+                }
+                self.refuse_name(&error).await;
+                return None;
+            }
+            Err(error @ (NameError::Climbs | NameError::TooLong)) => {
+                self.refuse_name(&error).await;
                 return None;
             }
         };
@@ -190,6 +194,9 @@ impl<S: TftpSource> Session<S> {
                 }
             }
         }
+        if let Some(opened) = self.open_default(names.first()).await {
+            return Some(opened);
+        }
         self.counters.increment("not_found");
         if let Some(name) = names.first() {
             debug!(peer = %self.peer, file.name = %name, "TFTP name not found");
@@ -197,6 +204,23 @@ impl<S: TftpSource> Session<S> {
         }
         self.send_error(ErrorCode::NotFound, "file not found").await;
         None
+    }
+
+    async fn open_default(&self, name: Option<&FileName>) -> Option<(FileName, TftpFile)> {
+        let (meant, content) = self.source.open_default(name, self.peer).await?;
+        if self.counters.increment("name_guessed") {
+            let asked = self.request.name.escape_ascii();
+            info!(peer = %self.peer, file.asked = %asked, file.name = %meant, "TFTP name taken for what comes next");
+        }
+        Some((meant, content))
+    }
+
+    async fn refuse_name(&self, error: &NameError) {
+        self.counters.increment(error.kind());
+        let asked = self.request.name.escape_ascii();
+        info!(peer = %self.peer, file.asked = %asked, %error, "TFTP name refused");
+        self.send_error(ErrorCode::AccessViolation, "that name is not served")
+            .await;
     }
 
     async fn transfer(&mut self, transfer: &mut Transfer, agreed: &Agreed, content: &TftpFile) -> Outcome {

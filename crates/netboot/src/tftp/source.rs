@@ -69,10 +69,21 @@ pub enum TransferEventKind {
 pub trait TftpSource: Send + Sync + 'static {
     /// The content of `name` for `peer`.
     ///
-    /// Names are normalised, but firmware is free with them: case may differ, a loader may be asked for under a folder
-    /// or at the root, and shim asks for names made from a boot entry's label. A source that knows the machine may
-    /// answer such a name with that machine's next loader, by [`FileName::basename`].
+    /// Names are normalised, but firmware is free with them: case may differ, and a loader may be asked for under a
+    /// folder or at the root; see [`FileName::basename`].
     fn open(&self, name: &FileName, peer: SocketAddr) -> impl Future<Output = Result<TftpFile, OpenError>> + Send;
+
+    /// What `peer` must mean by a name that nothing has, if that can be known. `name` is none where the name cannot even
+    /// be read. shim asks for names made of a boot entry's label, so a source that knows what the machine loaded last
+    /// may answer with what comes next. Names that lead out of their folder never get here.
+    fn open_default(
+        &self,
+        name: Option<&FileName>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Option<(FileName, TftpFile)>> + Send {
+        let _ = (name, peer);
+        std::future::ready(None)
+    }
 
     /// Told what happened. Awaited by the transfer, so it should be quick or hand over to a queue.
     fn event(&self, event: TransferEvent) -> impl Future<Output = ()> + Send;
@@ -81,6 +92,14 @@ pub trait TftpSource: Send + Sync + 'static {
 impl<T: TftpSource> TftpSource for Arc<T> {
     fn open(&self, name: &FileName, peer: SocketAddr) -> impl Future<Output = Result<TftpFile, OpenError>> + Send {
         T::open(self, name, peer)
+    }
+
+    fn open_default(
+        &self,
+        name: Option<&FileName>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Option<(FileName, TftpFile)>> + Send {
+        T::open_default(self, name, peer)
     }
 
     fn event(&self, event: TransferEvent) -> impl Future<Output = ()> + Send {

@@ -63,7 +63,8 @@ pub enum Action {
 pub enum Outcome {
     /// Every block was acknowledged.
     Complete,
-    /// The peer asked for the size and broke off on learning it: normal for EDK II and for BIOS ROMs.
+    /// The peer broke off at the option acknowledgement: it only wanted the size, or wants other options, and asks
+    /// again. Normal for EDK II and for BIOS ROMs.
     Probed,
     /// The peer broke off.
     Aborted(ErrorCode),
@@ -194,10 +195,11 @@ impl Transfer {
     }
 
     fn peer_error(&self, code: ErrorCode) -> Outcome {
-        // EDK II says 8, iPXE and BIOS ROMs say 0; before the first block either means "I only wanted the size".
-        let is_probe = self.is_awaiting_options && self.has_size_asked;
+        // Before the first block, 8 (EDK II) means "not these options" or "I only wanted the size"; 0 (iPXE and BIOS
+        // ROMs) means the latter where the size was asked for.
         match code {
-            ErrorCode::OptionsRefused | ErrorCode::Undefined if is_probe => Outcome::Probed,
+            ErrorCode::OptionsRefused if self.is_awaiting_options => Outcome::Probed,
+            ErrorCode::Undefined if self.is_awaiting_options && self.has_size_asked => Outcome::Probed,
             other => Outcome::Aborted(other),
         }
     }
