@@ -29,6 +29,20 @@ impl Store {
         )
     }
 
+    /// Whose address this is or was last; none for one that was set aside.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lease_find_by_address(&self, address: &str) -> Result<Option<Lease>, StoreError> {
+        Ok(sqlx::query_as!(
+            Lease,
+            "SELECT address, mac, expires_at FROM leases WHERE address = $1 AND mac NOT LIKE 'declined %'",
+            address
+        )
+        .fetch_optional(&self.pool)
+        .await?)
+    }
+
     /// All addresses that are taken.
     ///
     /// # Errors

@@ -166,8 +166,9 @@ async fn a_deployer_that_waited_takes_up_the_deployment_without_a_reboot() {
     assert_eq!((record.deployment_id, record.attempt), (Some(deployment), Some(1)));
 }
 
+/// cobbler#1374, infra-controller#3574: attempts whose end is lost stop at the limit.
 #[tokio::test]
-async fn lost_attempts_end_after_the_limit() {
+async fn cobbler_1374_lost_attempts_end_after_the_limit() {
     let (_database, store) = store().await;
     let (node, deployment, _) = running(&store).await;
     for attempt in 2..=3 {
