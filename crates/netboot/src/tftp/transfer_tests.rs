@@ -76,8 +76,9 @@ fn a_window_acknowledged_in_part_rewinds_to_the_gap() {
     assert_eq!(transfer.step(Event::Acked(99)), Action::Nothing, "not sent yet");
 }
 
+/// rs-tftpd#49, PyPXE#98: doubled acknowledgements, with a window.
 #[test]
-fn a_stream_of_doubled_acknowledgements_does_not_double_the_data() {
+fn rs_tftpd_49_a_stream_of_doubled_acknowledgements_does_not_double_the_data() {
     let mut transfer = transfer(1600 * 512 - 1, &[("windowsize", "16")]);
     transfer.step(Event::Started);
     let mut sent = 0;
@@ -111,8 +112,9 @@ fn the_last_window_is_as_short_as_the_file() {
     assert_eq!(transfer.step(Event::Acked(6)), Action::Finish(Outcome::Complete));
 }
 
+/// uftpd#45: 65,537 blocks, on the state alone.
 #[test]
-fn block_numbers_go_on_after_65535() {
+fn uftpd_45_block_numbers_go_on_after_65535() {
     // 65,537 blocks of 8 bytes, the last of them with one.
     let mut transfer = transfer(524_289, &[("blksize", "8")]);
     transfer.step(Event::Started);
@@ -127,8 +129,9 @@ fn block_numbers_go_on_after_65535() {
     assert_eq!(transfer.step(Event::Acked(1)), Action::Finish(Outcome::Complete));
 }
 
+/// uftpd#45: the few readers that go on at 1.
 #[test]
-fn block_numbers_can_go_on_at_one() {
+fn uftpd_45_block_numbers_can_go_on_at_one() {
     let mut transfer = transfer(40 << 20, &[]);
     transfer.rollover = Rollover::One;
     let numbers: Vec<u16> = [0, 1, 65_535, 65_536, 131_070, 131_071]
@@ -137,8 +140,9 @@ fn block_numbers_can_go_on_at_one() {
     assert_eq!(numbers, [0, 1, 65_535, 1, 65_535, 1]);
 }
 
+/// uftpd#45: no offset has 32 bits.
 #[test]
-fn offsets_pass_four_gibibytes() {
+fn uftpd_45_offsets_pass_four_gibibytes() {
     let transfer = transfer(5 << 30, &[]);
     let block = (5_u64 << 30) / 512;
     assert_eq!(transfer.block_range(block), ((5 << 30) - 512)..(5 << 30));
