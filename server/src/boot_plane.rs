@@ -1,67 +1,22 @@
 //! DHCP and TFTP with the appliance's knowledge behind them.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+mod after_shim;
+mod loaders;
+mod tftp;
 
 use lifecycle::{Chain, NodeState};
 use netboot::MacAddr;
-use netboot::dhcp::boot::GRUB_PATH;
 use netboot::dhcp::{
     BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, LoaderSet,
     MessageType, Mode, NodeStanding, Request, Standing,
 };
-use netboot::script::grub_start;
-use netboot::tftp::{
-    FileMap, FileName, OpenError, TftpConfig, TftpFile, TftpServer, TftpSource, TransferEvent, TransferEventKind,
-};
 use store::{NewEvent, NodeRecord};
+
+pub use loaders::{GRUB_START, Loaders};
+pub use tftp::{Tftp, tftp_server};
 
 use crate::app::{App, AppError, boot, trace};
 use crate::config::{BootConfig, DhcpMode};
-
-/// Largest loader that is read into memory.
-const LOADER_BYTES_MAX: u64 = 64 << 20;
-/// GRUB for booting from the network, as the folder has it, and the name that shim asks for.
-const GRUB_FILE: &str = "grubnetx64.efi";
-const GRUB_ASKED_FOR: &str = "grubx64.efi";
-/// What GRUB asks for first, where it was loaded from.
-pub const GRUB_START: &str = "grub/grub.cfg";
-
-/// Reads the folder of boot loaders into memory: a few megabytes, served to a whole rack at once. Beside them stand the
-/// names that shim and GRUB ask for by themselves: GRUB itself, and its first script.
-///
-/// # Errors
-/// The folder or a file that cannot be read, with its name.
-pub fn load_loaders(dir: &Path, http_url: &str) -> anyhow::Result<FileMap> {
-    use anyhow::Context as _;
-    let mut map = FileMap::new();
-    let hint = "`cargo xtask setup` fetches the loaders; boot.loaders_dir names their folder";
-    let entries = std::fs::read_dir(dir).with_context(|| format!("boot loaders {}: {hint}", dir.display()))?;
-    for entry in entries {
-        let entry = entry.with_context(|| format!("boot loaders {}", dir.display()))?;
-        let metadata = entry
-            .metadata()
-            .with_context(|| format!("{}", entry.path().display()))?;
-        let name = entry.file_name();
-        if !metadata.is_file() || metadata.len() > LOADER_BYTES_MAX || name.as_encoded_bytes().ends_with(b".json") {
-            continue;
-        }
-        let name = FileName::parse(name.as_encoded_bytes())?;
-        let content = std::fs::read(entry.path()).with_context(|| format!("{}", entry.path().display()))?;
-        map.insert(name, TftpFile::from(content));
-    }
-    anyhow::ensure!(
-        !map.is_empty(),
-        "boot loaders {}: the folder is empty: {hint}",
-        dir.display()
-    );
-    if let Some(grub) = map.get(&FileName::parse(GRUB_FILE.as_bytes())?) {
-        map.insert(FileName::parse(GRUB_ASKED_FOR.as_bytes())?, grub);
-    }
-    let start = grub_start(http_url, GRUB_PATH);
-    map.insert(FileName::parse(GRUB_START.as_bytes())?, TftpFile::from(start));
-    Ok(map)
-}
 
 /// The DHCP server of the boot plane; `None` in mode `off`.
 ///
@@ -84,18 +39,6 @@ pub fn dhcp_server(app: &App, config: &BootConfig) -> std::io::Result<Option<Dhc
     )?;
     app.metrics.add_protocol("dhcp", server.counters());
     Ok(Some(server))
-}
-
-/// The TFTP server of the boot plane.
-///
-/// # Errors
-/// A port that cannot be bound.
-pub fn tftp_server(app: &App, config: &BootConfig) -> std::io::Result<TftpServer<Tftp>> {
-    let mut tftp = TftpConfig::new(SocketAddr::new(IpAddr::V4(config.address.addr()), config.tftp_port));
-    tftp.interface = Some(config.interface.clone());
-    let server = TftpServer::bind(tftp, Tftp { app: app.clone() })?;
-    app.metrics.add_protocol("tftp", server.counters());
-    Ok(server)
 }
 
 /// What DHCP asks.
@@ -280,63 +223,6 @@ impl DhcpBackend for Dhcp {
     }
 }
 
-/// What TFTP serves: loaders, and nothing else.
-pub struct Tftp {
-    app: App,
-}
-
-impl std::fmt::Debug for Tftp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tftp")
-    }
-}
-
-impl TftpSource for Tftp {
-    async fn open(&self, name: &FileName, _peer: SocketAddr) -> Result<TftpFile, OpenError> {
-        self.app.loaders.get(name).ok_or(OpenError::NotFound)
-    }
-
-    async fn event(&self, event: TransferEvent) {
-        let (kind, detail) = match &event.kind {
-            TransferEventKind::Started { .. } => return,
-            TransferEventKind::Finished {
-                outcome: netboot::tftp::Outcome::Probed,
-                ..
-            } => return,
-            TransferEventKind::Finished {
-                outcome,
-                acked_bytes,
-                duration,
-            } => {
-                let words = format!("{}: {acked_bytes} bytes in {} ms", outcome.kind(), duration.as_millis());
-                ("tftp", format!("{} {words}", event.name))
-            }
-            TransferEventKind::NotFound => ("tftp", format!("{}{}", event.name, trace::TFTP_MISSING)),
-            TransferEventKind::Refused => ("tftp", format!("{}: refused", event.name)),
-        };
-        // TFTP knows no MAC; the lease does, where this server gave it.
-        let address = event.peer.ip().to_string();
-        let kept = match self.app.store.lease_list().await {
-            Ok(leases) => {
-                let mac = leases
-                    .into_iter()
-                    .find(|lease| lease.address == address)
-                    .map(|lease| lease.mac);
-                let detail = format!("{detail} to {address}");
-                self.app
-                    .store
-                    .event_add(NewEvent {
-                        node_id: None,
-                        mac: mac.as_deref(),
-                        kind,
-                        detail: &detail,
-                    })
-                    .await
-            }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = kept {
-            tracing::warn!(%error, "a TFTP event was not kept");
-        }
-    }
-}
+#[cfg(test)]
+#[path = "boot_plane/tests.rs"]
+mod tests;

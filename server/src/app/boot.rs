@@ -424,8 +424,9 @@ mod tests {
         }
     }
 
+    /// cobbler#1374, infra-controller#5066: the default answer is the node's own disk.
     #[test]
-    fn a_node_with_nothing_to_do_boots_its_disk() {
+    fn cobbler_1374_a_node_with_nothing_to_do_boots_its_disk() {
         for state in [NodeState::Installed, NodeState::Deployed] {
             assert!(
                 matches!(next_boot(&node(state), None, false), Next::Local { .. }),
@@ -443,8 +444,9 @@ mod tests {
         ));
     }
 
+    /// cobbler#1374: what was fetched and never claimed is no installation; what was claimed is one.
     #[test]
-    fn an_attempt_is_counted_when_its_token_was_claimed() {
+    fn cobbler_1374_an_attempt_is_counted_when_its_token_was_claimed() {
         let attempt = |before, claimed| match next_boot(&node(NodeState::Deploying), Some(&deployment(before)), claimed)
         {
             Next::Deployer {

@@ -30,12 +30,12 @@ use std::sync::Arc;
 
 use ::drift::Policy;
 use anyhow::Context as _;
-use netboot::tftp::FileMap;
 use store::Store;
 use tokio::sync::Notify;
 
-use crate::boot_plane;
+use crate::boot_plane::Loaders;
 use crate::config::Config;
+use crate::http::boot::pace::LoaderPace;
 use crate::image::{ImageStore, Keys};
 use crate::metrics::Metrics;
 use crate::secret_file::{self, FileError};
@@ -58,7 +58,9 @@ pub struct App {
     /// Derives boot tokens.
     pub token_key: tokens::TokenKey,
     /// Boot loaders, in memory.
-    pub loaders: Arc<FileMap>,
+    pub loaders: Arc<Loaders>,
+    /// How fast machines are sent loaders, kernel and initramfs.
+    pub loader_pace: Arc<LoaderPace>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// How much a finding matters.
@@ -79,8 +81,8 @@ impl App {
     pub fn open(config: Arc<Config>, store: Store) -> anyhow::Result<Self> {
         let keys_dir = config.data_dir.join("keys");
         let loaders = match &config.boot {
-            Some(boot) => boot_plane::load_loaders(&boot.loaders_dir, &boot.http_url())?,
-            None => FileMap::new(),
+            Some(boot) => Loaders::load(&boot.loaders_dir, &boot.http_url())?,
+            None => Loaders::default(),
         };
         Ok(Self {
             images: ImageStore::open(&config.data_dir).context("image store")?,
@@ -89,6 +91,9 @@ impl App {
             token_key: tokens::TokenKey::load_or_create(&keys_dir)?,
             metrics: Arc::new(Metrics::default()),
             loaders: Arc::new(loaders),
+            loader_pace: Arc::new(LoaderPace::new(
+                config.boot.as_ref().and_then(|boot| boot.loader_bytes_per_sec_max),
+            )),
             policy: Arc::new(policy::load(config.policy.as_deref())?),
             secret_digest_key: secret_digest_key(&keys_dir)?.into(),
             remediation_nudge: Arc::default(),

@@ -14,7 +14,7 @@ use lifecycle::Chain;
 use lifecycle::remediation::Limits;
 
 pub use raw::{DhcpMode, LogFormat};
-use raw::{RawRemediation, Unvalidated};
+use raw::{RawRemediation, RawRollover, RawTftp, Unvalidated};
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,11 @@ pub struct BootConfig {
     pub http_port: u16,
     /// UDP port of TFTP.
     pub tftp_port: u16,
+    /// How TFTP serves.
+    pub tftp: TftpSettings,
+    /// Bytes a second that one machine is sent of loaders, kernel and initramfs; none: as fast as it takes them. For
+    /// firmware whose network driver loses what comes faster and then hangs.
+    pub loader_bytes_per_sec_max: Option<u32>,
     /// Folder with the boot loaders that set-up fetched.
     pub loaders_dir: PathBuf,
     /// Which boot loader nodes get.
@@ -102,6 +107,17 @@ impl BootConfig {
     pub fn http_url(&self) -> String {
         format!("http://{}:{}", self.address.addr(), self.http_port)
     }
+}
+
+/// How TFTP serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TftpSettings {
+    /// Bounds of what clients may negotiate.
+    pub limits: netboot::tftp::Limits,
+    /// What follows block 65535.
+    pub rollover: netboot::tftp::Rollover,
+    /// Answer from the port that was asked, for networks that translate addresses.
+    pub is_single_port: bool,
 }
 
 /// Variables of the site.
@@ -198,12 +214,23 @@ impl TryFrom<Unvalidated> for Config {
                     format!("{}: expected 60 to 31536000", boot.lease_secs),
                 ));
             }
+            let tftp = tftp(&boot.tftp).map_err(|(key, problem)| value(key, problem))?;
+            if let Some(rate) = boot.loader_bytes_per_sec_max
+                && rate < LOADER_RATE_MIN
+            {
+                return Err(value(
+                    "boot.loader_bytes_per_sec_max",
+                    format!("{rate}: expected {LOADER_RATE_MIN} or more"),
+                ));
+            }
             Ok(BootConfig {
                 interface,
                 address,
                 dhcp: boot.dhcp,
                 http_port: boot.http_port,
                 tftp_port: boot.tftp_port,
+                tftp,
+                loader_bytes_per_sec_max: boot.loader_bytes_per_sec_max,
                 loaders_dir: boot.loaders_dir,
                 chain: boot.chain,
                 chain_by_group: boot.chain_by_group,
@@ -252,6 +279,29 @@ impl TryFrom<Unvalidated> for Config {
             remediation,
         })
     }
+}
+
+/// Slower, and a kernel with its initramfs would not arrive before a person gives up.
+const LOADER_RATE_MIN: u32 = 65_536;
+
+fn tftp(raw: &RawTftp) -> Result<TftpSettings, (&'static str, String)> {
+    let within = |key, value: u16, range: std::ops::RangeInclusive<u16>| match range.contains(&value) {
+        true => Ok(()),
+        false => Err((key, format!("{value}: expected {} to {}", range.start(), range.end()))),
+    };
+    within("boot.tftp.block_bytes_max", raw.block_bytes_max, 512..=65_464)?;
+    within("boot.tftp.window_blocks_max", raw.window_blocks_max, 1..=64)?;
+    Ok(TftpSettings {
+        limits: netboot::tftp::Limits {
+            block_bytes_max: raw.block_bytes_max,
+            window_blocks_max: raw.window_blocks_max,
+        },
+        rollover: match raw.rollover {
+            RawRollover::Zero => netboot::tftp::Rollover::Zero,
+            RawRollover::One => netboot::tftp::Rollover::One,
+        },
+        is_single_port: raw.single_port,
+    })
 }
 
 /// Limits that protect something: none of them can be switched off by a number that looks harmless.
@@ -331,6 +381,16 @@ mod tests {
             (format!("{boot}dhcp = \"sometimes\"\n"), "line 4"),
             ("[boot]\n".to_owned(), "boot.interface"),
             (
+                format!("{boot}[boot.tftp]\nblock_bytes_max = 65535\n"),
+                "boot.tftp.block_bytes_max: 65535: expected 512 to 65464",
+            ),
+            (
+                format!("{boot}[boot.tftp]\nwindow_blocks_max = 0\n"),
+                "boot.tftp.window_blocks_max",
+            ),
+            (format!("{boot}[boot.tftp]\nrollover = \"two\"\n"), "line 5"),
+            (format!("{boot}loader_bytes_per_sec_max = 1\n"), "65536 or more"),
+            (
                 "[site]\nauthorized_keys = [\"hello\"]\n".to_owned(),
                 "site.authorized_keys",
             ),
@@ -348,6 +408,35 @@ mod tests {
             let error = parse(&text).unwrap_err();
             assert!(error.contains(expected), "{error} should say {expected}");
         }
+    }
+
+    /// uftpd#45, edk2#7632, docker-netbootxyz#39: what some firmware and networks need can be set.
+    #[test]
+    fn uftpd_45_tftp_can_be_set_for_firmware_and_networks_that_need_it() {
+        let boot = "[boot]\ninterface = \"br0\"\naddress = \"10.77.0.1/24\"\n";
+        let usual = parse(boot).unwrap().boot.unwrap();
+        assert_eq!(usual.tftp, TftpSettings::default());
+        assert_eq!(
+            (usual.tftp.limits.block_bytes_max, usual.tftp.limits.window_blocks_max),
+            (1468, 64)
+        );
+        let text = format!(
+            "{boot}loader_bytes_per_sec_max = 1000000\n[boot.tftp]\nblock_bytes_max = 1024\nwindow_blocks_max = 1\n\
+             rollover = \"one\"\nsingle_port = true\n"
+        );
+        let set = parse(&text).unwrap().boot.unwrap();
+        assert_eq!(set.loader_bytes_per_sec_max, Some(1_000_000));
+        assert_eq!(
+            set.tftp,
+            TftpSettings {
+                limits: netboot::tftp::Limits {
+                    block_bytes_max: 1024,
+                    window_blocks_max: 1,
+                },
+                rollover: netboot::tftp::Rollover::One,
+                is_single_port: true,
+            }
+        );
     }
 
     #[test]

@@ -82,6 +82,8 @@ pub(super) struct RawBoot {
     pub dhcp: DhcpMode,
     pub http_port: u16,
     pub tftp_port: u16,
+    pub tftp: RawTftp,
+    pub loader_bytes_per_sec_max: Option<u32>,
     pub loaders_dir: PathBuf,
     pub chain: Chain,
     pub chain_by_group: BTreeMap<String, Chain>,
@@ -99,6 +101,8 @@ impl Default for RawBoot {
             dhcp: DhcpMode::default(),
             http_port: 8081,
             tftp_port: 69,
+            tftp: RawTftp::default(),
+            loader_bytes_per_sec_max: None,
             loaders_dir: PathBuf::from("/usr/lib/plumbline/loaders"),
             chain: Chain::Auto,
             chain_by_group: BTreeMap::new(),
@@ -106,6 +110,36 @@ impl Default for RawBoot {
             pool_last: None,
             router: None,
             lease_secs: 3_600,
+        }
+    }
+}
+
+/// What follows block 65535 of a TFTP transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawRollover {
+    #[default]
+    Zero,
+    One,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawTftp {
+    pub block_bytes_max: u16,
+    pub window_blocks_max: u16,
+    pub rollover: RawRollover,
+    pub single_port: bool,
+}
+
+impl Default for RawTftp {
+    fn default() -> Self {
+        let limits = netboot::tftp::Limits::default();
+        Self {
+            block_bytes_max: limits.block_bytes_max,
+            window_blocks_max: limits.window_blocks_max,
+            rollover: RawRollover::default(),
+            single_port: false,
         }
     }
 }

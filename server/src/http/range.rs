@@ -55,29 +55,72 @@ pub fn answer(header: Option<&str>, size: u64) -> Answer {
 mod tests {
     use super::*;
 
+    const WHOLE_GB: u64 = 5_000_000_000;
+
+    fn check(cases: &[(Option<&str>, u64, Answer)]) {
+        for (header, size, expected) in cases {
+            assert_eq!(answer(*header, *size), *expected, "{header:?}");
+        }
+    }
+
+    /// aws/eks-anywhere#10484, bootimus#140: a BMC's virtual media read one range at a time, past 4 GiB too.
     #[test]
-    fn ranges_of_loaders_and_media() {
-        for (header, size, expected) in [
+    fn eks_anywhere_10484_one_range_is_a_part() {
+        check(&[
             (None, 10, Answer::Whole),
             (Some("bytes=0-1023"), 5000, Answer::Part(0..1024)),
             (Some("bytes=0-1023"), 500, Answer::Part(0..500)),
+            (Some("bytes=0-0"), 10, Answer::Part(0..1)),
             (Some("bytes=-5"), 10, Answer::Part(5..10)),
             (Some("bytes=-50"), 10, Answer::Part(0..10)),
             (Some("bytes=4-"), 10, Answer::Part(4..10)),
-            (Some("bytes=u-u"), 10, Answer::Whole),
-            (Some("bytes=5-4"), 10, Answer::Whole),
-            (Some("bytes=0-1,3-4"), 10, Answer::Whole),
-            (Some("lines=0-1"), 10, Answer::Whole),
-            (Some("bytes=10-"), 10, Answer::Outside),
-            (Some("bytes=-0"), 10, Answer::Outside),
             (
                 Some("bytes=4294967296-4294967299"),
-                5_000_000_000,
+                WHOLE_GB,
                 Answer::Part(4_294_967_296..4_294_967_300),
             ),
-            (Some("bytes=99999999999999999999-"), 10, Answer::Outside),
+            (
+                Some("bytes=4294967296-"),
+                WHOLE_GB,
+                Answer::Part(4_294_967_296..WHOLE_GB),
+            ),
+            (
+                Some("bytes=-4294967297"),
+                WHOLE_GB,
+                Answer::Part(WHOLE_GB - 4_294_967_297..WHOLE_GB),
+            ),
+        ]);
+    }
+
+    /// ipxe/ipxe#767: 32-bit iPXE sends nonsense, and gets everything.
+    #[test]
+    fn ipxe_767_a_range_that_makes_no_sense_is_not_asked() {
+        for nonsense in [
+            "bytes=u-u",
+            "bytes=",
+            "bytes=-",
+            "bytes=5",
+            "bytes=5-4",
+            "bytes=-5-",
+            "bytes=0x0-0x10",
+            "bytes=0-1,3-4",
+            "lines=0-1",
+            "0-1",
+            "",
         ] {
-            assert_eq!(answer(header, size), expected, "{header:?}");
+            assert_eq!(answer(Some(nonsense), 10), Answer::Whole, "{nonsense:?}");
         }
+    }
+
+    /// PyPXE#205: what is understood and lies outside is refused.
+    #[test]
+    fn pypxe_205_a_start_past_the_end_is_outside() {
+        check(&[
+            (Some("bytes=10-"), 10, Answer::Outside),
+            (Some("bytes=10-20"), 10, Answer::Outside),
+            (Some("bytes=-0"), 10, Answer::Outside),
+            (Some("bytes=0-"), 0, Answer::Outside),
+            (Some("bytes=99999999999999999999-"), 10, Answer::Outside),
+        ]);
     }
 }

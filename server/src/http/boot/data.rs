@@ -1,17 +1,21 @@
 //! Bytes of the boot listener: loaders, kernels, manifests, packs.
 
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use manifest::Digest;
 use netboot::MacAddr;
-use netboot::tftp::FileName;
+use netboot::tftp::{FileName, NameError};
 use serde::Deserialize;
 use store::NewEvent;
 
 use crate::app::{App, AppError};
 use crate::boot_plane::GRUB_START;
+use crate::http::boot::pace::{LoaderPace, in_memory};
 use crate::http::range::{self, Answer};
 use crate::image::store::Download;
 use crate::image::{ArtifactName, StoreError};
@@ -21,16 +25,37 @@ pub(super) struct Who {
     mac: Option<String>,
 }
 
-/// GET `/boot/v1/loaders/{name}`, for UEFI HTTP boot.
-pub(super) async fn loader(State(app): State<App>, Path(name): Path<String>) -> Result<Response, AppError> {
+/// GET `/boot/v1/loaders/{name}`, for UEFI HTTP boot. Names are understood as by TFTP.
+pub(super) async fn loader(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, AppError> {
     app.metrics.boot_request("loader");
     let missing = || AppError::NotFound {
         what: "loader".to_owned(),
         key: name.clone(),
     };
-    let parsed = FileName::parse(name.as_bytes()).map_err(|_| missing())?;
-    let content = app.loaders.get(&parsed).ok_or_else(missing)?;
-    Ok(([(header::CONTENT_TYPE, "application/efi")], content).into_response())
+    let machine = peer.ip();
+    let found = match FileName::parse(name.as_bytes()) {
+        Ok(parsed) => match app.loaders.find(&parsed) {
+            Some(content) => Some((parsed, content)),
+            None => app.loaders.find_next(Some(&parsed), machine),
+        },
+        Err(NameError::Characters) => app.loaders.find_next(None, machine),
+        Err(_) => None,
+    };
+    let (name, content) = found.ok_or_else(missing)?;
+    if method == Method::GET {
+        app.loaders.note_read(&name, machine);
+    }
+    let open = |range| std::future::ready(Ok(in_memory(&content, range)));
+    let mut response = ranged(&headers, Some((&app.loader_pace, machine)), open).await?;
+    let efi = HeaderValue::from_static("application/efi");
+    response.headers_mut().insert(header::CONTENT_TYPE, efi);
+    Ok(response)
 }
 
 /// GET `/grub/grub.cfg`, which a GRUB that was loaded by HTTP asks for.
@@ -41,13 +66,14 @@ pub(super) async fn grub_start(State(app): State<App>) -> Result<Response, AppEr
         key: GRUB_START.to_owned(),
     };
     let name = FileName::parse(GRUB_START.as_bytes()).map_err(|_| missing())?;
-    let content = app.loaders.get(&name).ok_or_else(missing)?;
+    let content = app.loaders.find(&name).ok_or_else(missing)?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], content).into_response())
 }
 
 /// GET `/boot/v1/deployer/{digest}/{vmlinuz|initrd.img}?mac=…`; the first byte of each is an event.
 pub(super) async fn artifact(
     State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Path((digest, artifact)): Path<(String, String)>,
     Query(who): Query<Who>,
     method: Method,
@@ -81,7 +107,8 @@ pub(super) async fn artifact(
             })
             .await?;
     }
-    ranged(&headers, |range| app.images.artifact(digest, name, range)).await
+    let pace = Some((&app.loader_pace, peer.ip()));
+    ranged(&headers, pace, |range| app.images.artifact(digest, name, range)).await
 }
 
 /// GET `/boot/v1/images/{digest}/{manifest|signature|packs}`.
@@ -115,11 +142,16 @@ pub(super) async fn pack(
         key: digest.clone(),
     };
     let digest: Digest = digest.parse().map_err(missing)?;
-    ranged(&headers, |range| app.images.get_pack(digest, range)).await
+    ranged(&headers, None, |range| app.images.get_pack(digest, range)).await
 }
 
-/// Answers a range request. The whole is opened first, for its size; an object store reads lazily.
-async fn ranged<F, R>(headers: &HeaderMap, open: F) -> Result<Response, AppError>
+/// Answers a range request, at a machine's pace where one is given. The whole is opened first, for its size; an object
+/// store reads lazily.
+async fn ranged<F, R>(
+    headers: &HeaderMap,
+    pace: Option<(&Arc<LoaderPace>, IpAddr)>,
+    open: F,
+) -> Result<Response, AppError>
 where
     F: Fn(Option<std::ops::Range<u64>>) -> R,
     R: Future<Output = Result<Download, StoreError>>,
@@ -147,6 +179,10 @@ where
         }
     };
     let length = download.range.end - download.range.start;
+    let download = match pace {
+        Some((pace, machine)) => pace.apply(machine, download),
+        None => download,
+    };
     let mut response = (status, Body::from_stream(download.stream)).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));

@@ -4,6 +4,7 @@
 //! by whoever fetches it.
 
 mod data;
+pub mod pace;
 
 use std::net::SocketAddr;
 
@@ -28,7 +29,7 @@ pub fn router(app: App) -> Router {
             get(grub_script),
         )
         .route(&format!("/{}", crate::boot_plane::GRUB_START), get(data::grub_start))
-        .route("/boot/v1/loaders/{name}", get(data::loader))
+        .route("/boot/v1/loaders/{*name}", get(data::loader))
         .route("/boot/v1/deployer/{digest}/{artifact}", get(data::artifact))
         .route("/boot/v1/authority.cpio", get(authority))
         .route(paths::CLOCK, get(clock))

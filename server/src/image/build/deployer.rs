@@ -101,14 +101,7 @@ pub(super) fn build(
     let read = |path: &Path| fs::read(path).map_err(BuildError::io(format!("reading {}", path.display())));
     let kernel = read(&source.join("boot").join(format!("vmlinuz-{release}")))?;
     let archive = read(&file)?;
-    let found = (kernel.len() + archive.len()) as u64;
-    if found > BOOT_BYTES_MAX {
-        return Err(BuildError::Size {
-            what: "kernel and initramfs of a deployer",
-            found,
-            limit: BOOT_BYTES_MAX,
-        });
-    }
+    check_boot_bytes(kernel.len() as u64, archive.len() as u64)?;
     let line = format!(
         "kernel {} KB, initramfs {} KB",
         kernel.len() / 1000,
@@ -116,6 +109,20 @@ pub(super) fn build(
     );
     build.reporter.say("initramfs", line)?;
     store(build, recipe, release, packages, kernel, archive)
+}
+
+/// Loaders and the kernel's decompressor count in 32 bits, and BIOS machines have little memory below 4 GiB: what is
+/// large is fetched by the deployer, never loaded with it.
+fn check_boot_bytes(kernel: u64, archive: u64) -> Result<(), BuildError> {
+    let found = kernel.saturating_add(archive);
+    if found > BOOT_BYTES_MAX {
+        return Err(BuildError::Size {
+            what: "kernel and initramfs of a deployer",
+            found,
+            limit: BOOT_BYTES_MAX,
+        });
+    }
+    Ok(())
 }
 
 fn store(
@@ -299,6 +306,22 @@ fn first_line(path: &Path) -> Result<Option<Vec<u8>>, BuildError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// ipxe#526, warewulf#613, rhboot/grub2#102: what firmware and loaders could not hold is not built.
+    #[test]
+    fn ipxe_526_an_oversize_initramfs_is_refused() {
+        let four_gib = 4_u64 << 30;
+        assert!(check_boot_bytes(12 << 20, 50 << 20).is_ok());
+        for (kernel, archive) in [
+            (0, four_gib + 1),
+            (four_gib, 1),
+            (1, BOOT_BYTES_MAX),
+            (u64::MAX, u64::MAX),
+        ] {
+            let error = check_boot_bytes(kernel, archive).unwrap_err();
+            assert!(error.to_string().contains("kernel and initramfs"), "{error}");
+        }
+    }
     use crate::image::build::progress::Reporter;
 
     fn checked(path: &str, content: &str) -> Result<(), BuildError> {

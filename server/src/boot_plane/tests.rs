@@ -1,0 +1,351 @@
+//! Cases from the field that need the appliance's records: leases, nodes, events.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netboot::dhcp::options::code;
+use netboot::dhcp::{Header, OptionList};
+use netboot::script::Language;
+use netboot::tftp::{FileName, OpenError, Outcome, TftpSource, TransferEvent, TransferEventKind};
+use protocol::NodeId;
+use store::Store;
+use testkit::TestDatabase;
+
+use super::*;
+use crate::config::Config;
+
+const MAC: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0, 1];
+
+/// A database, and as many servers on it as are wanted.
+struct Site {
+    database: TestDatabase,
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("loaders")).unwrap();
+        for (file, content) in [
+            ("shimx64.efi", "shim"),
+            ("grubnetx64.efi", "grub"),
+            ("snponly.efi", "ipxe"),
+        ] {
+            std::fs::write(folder.path().join("loaders").join(file), content).unwrap();
+        }
+        Self {
+            database: TestDatabase::create().await,
+            folder,
+        }
+    }
+
+    fn server(&self, number: u32) -> App {
+        let data = self.folder.path().join(format!("data{number}"));
+        let text = format!(
+            "data_dir = {data:?}\n[boot]\ninterface = \"lo\"\naddress = \"10.77.0.1/24\"\ndhcp = \"full\"\n\
+             pool_first = \"10.77.0.100\"\npool_last = \"10.77.0.103\"\nloaders_dir = {:?}\n",
+            self.folder.path().join("loaders")
+        );
+        let config = Config::parse(&text, Path::new("test.toml")).unwrap();
+        App::open(Arc::new(config), Store::new(self.database.pool.clone())).unwrap()
+    }
+}
+
+fn dhcp(app: &App) -> Dhcp {
+    Dhcp {
+        app: app.clone(),
+        config: app.config.boot.clone().unwrap(),
+    }
+}
+
+async fn node(app: &App, name: &str, mac: &str) -> NodeId {
+    let machine_id = uuid::Uuid::new_v4().simple().to_string();
+    app.store.node_create(name, mac, &machine_id).await.unwrap()
+}
+
+fn request(kind: MessageType, change: impl FnOnce(&mut Header), options: OptionList) -> Request {
+    let mut header = Header::ethernet(7, MacAddr::new(MAC));
+    change(&mut header);
+    Request::new(header, kind, options).unwrap()
+}
+
+async fn address(app: &App, request: &Request) -> Option<Ipv4Addr> {
+    let standing = dhcp(app).lookup(request, Mode::Full).await.unwrap();
+    standing.lease.map(|lease| lease.ip)
+}
+
+/// infra-controller#3663, #2233, #2558: the address is the same from the offer to each renewal, and another instance
+/// on the same database knows it.
+#[tokio::test]
+async fn infra_controller_3663_a_second_instance_renews_the_lease_of_the_first() {
+    let site = Site::new().await;
+    let (first, second) = (site.server(1), site.server(2));
+    node(&first, "gpu-001", "52:54:00:aa:00:01").await;
+    let discover = request(MessageType::Discover, |_| {}, OptionList::new());
+    let offered = address(&first, &discover).await.unwrap();
+    let selecting = OptionList::new().with(code::REQUESTED_ADDRESS, offered.octets());
+    let selecting = request(MessageType::Request, |_| {}, selecting);
+    assert_eq!(address(&first, &selecting).await, Some(offered));
+    // The first is gone. No option 54: the client asks whoever answers.
+    let renewing = request(
+        MessageType::Request,
+        |header| header.ciaddr = offered,
+        OptionList::new(),
+    );
+    for _ in 0..3 {
+        assert_eq!(address(&second, &renewing).await, Some(offered));
+    }
+    node(&second, "gpu-002", "52:54:00:aa:00:02").await;
+    let other = |header: &mut Header| header.chaddr[5] = 2;
+    let other = request(MessageType::Discover, other, OptionList::new());
+    assert_ne!(address(&second, &other).await.unwrap(), offered);
+}
+
+/// coreos/bugs#1432, pfsense#3307: one address for ROM, iPXE and system, whatever they call themselves.
+#[tokio::test]
+async fn coreos_1432_a_node_has_one_address_under_three_client_identifiers() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    node(&app, "gpu-001", "52:54:00:aa:00:01").await;
+    let mut addresses = Vec::new();
+    for identifier in [
+        &b"\x00rom"[..],
+        &b"\x01\x52\x54\x00\xaa\x00\x01"[..],
+        &b"\xff\x00\xaa\x00\x01\x00\x02system"[..],
+    ] {
+        let options = OptionList::new().with(code::CLIENT_ID, identifier);
+        addresses.push(
+            address(&app, &request(MessageType::Discover, |_| {}, options))
+                .await
+                .unwrap(),
+        );
+    }
+    assert_eq!(addresses, [addresses[0]; 3]);
+}
+
+/// cloud-init#4830, xcat-core#7777: two IPoIB nodes with zero hardware addresses are two nodes with two addresses, in
+/// every shape in which firmware and system show their GUID.
+#[tokio::test]
+async fn xcat_7777_infiniband_nodes_are_found_by_their_guid() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    node(&app, "ib-001", "ec:0d:9a:9c:81:e2").await;
+    node(&app, "ib-002", "ec:0d:9a:9c:81:e3").await;
+    let of = async |identifier: &[u8]| {
+        let options = OptionList::new().with(code::CLIENT_ID, identifier);
+        let change = |header: &mut Header| (header.htype, header.hlen, header.chaddr) = (32, 0, [0; 16]);
+        address(&app, &request(MessageType::Discover, change, options)).await
+    };
+    let guid = |last| [0xec, 0x0d, 0x9a, 0x03, 0x00, 0x9c, 0x81, last];
+    let firmware = of(&[&[0x20][..], &guid(0xe2)].concat()).await;
+    let other = of(&[&[0x20][..], &guid(0xe3)].concat()).await;
+    assert!(
+        firmware.is_some() && other.is_some() && firmware != other,
+        "{firmware:?} {other:?}"
+    );
+    let system = of(&[&[0xff, 0, 0, 0, 0, 0, 2, 0, 0, 2, 0xc9, 0][..], &guid(0xe2)].concat()).await;
+    let link = of(&[&[0x80, 0, 2, 8, 0xfe, 0x80, 0, 0, 0, 0, 0, 0][..], &guid(0xe2)].concat()).await;
+    let bare = of(&guid(0xe2)).await;
+    assert_eq!([system, link, bare], [firmware; 3]);
+    assert_eq!(of(&[]).await, None, "nothing to tell it by: nobody");
+}
+
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 100)), 2070);
+
+fn name(text: &str) -> FileName {
+    FileName::parse(text.as_bytes()).unwrap()
+}
+
+async fn happened(tftp: &Tftp, name: &FileName, kind: TransferEventKind) {
+    let event = TransferEvent {
+        peer: PEER,
+        name: name.clone(),
+        kind,
+    };
+    tftp.event(event).await;
+}
+
+fn finished(outcome: Outcome) -> TransferEventKind {
+    TransferEventKind::Finished {
+        outcome,
+        acked_bytes: 4,
+        duration: Duration::from_millis(3),
+    }
+}
+
+async fn timeline(app: &App, node: NodeId) -> Vec<String> {
+    let events = app.store.event_list(node, 0).await.unwrap();
+    events.into_iter().map(|event| event.detail).collect()
+}
+
+/// shim#696: a name made of a boot entry's label is answered with GRUB, after shim and before GRUB.
+#[tokio::test]
+async fn shim_696_a_machine_that_read_shim_gets_grub_for_garbage() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    let tftp = Tftp::new(&app);
+    let garbage = name("grub/Onboard NIC (IPv4)");
+    assert!(tftp.open_default(Some(&garbage), PEER).await.is_none());
+    happened(&tftp, &name("shimx64.efi"), finished(Outcome::Probed)).await;
+    assert!(tftp.open_default(None, PEER).await.is_none(), "only asked for the size");
+    happened(&tftp, &name("shimx64.efi"), finished(Outcome::Complete)).await;
+    for asked in [Some(&garbage), None] {
+        let (meant, content) = tftp.open_default(asked, PEER).await.unwrap();
+        assert_eq!((meant.as_str(), &content[..]), ("grubx64.efi", &b"grub"[..]));
+    }
+    assert!(
+        tftp.open_default(Some(&name("grub/revocations.efi")), PEER)
+            .await
+            .is_none()
+    );
+    happened(&tftp, &name("grubx64.efi"), finished(Outcome::Complete)).await;
+    assert!(tftp.open_default(Some(&garbage), PEER).await.is_none());
+}
+
+/// shim#524, #300: a loader is found by its last component, wherever it is asked for; what is no loader is not.
+#[tokio::test]
+async fn shim_524_a_loader_is_found_under_any_folder() {
+    let site = Site::new().await;
+    let tftp = Tftp::new(&site.server(1));
+    for (asked, content) in [
+        ("grubx64.efi", "grub"),
+        ("//grubx64.efi", "grub"),
+        ("EFI\\BOOT\\GRUBX64.EFI", "grub"),
+        ("grub/shimx64.efi", "shim"),
+    ] {
+        assert_eq!(
+            tftp.open(&name(asked), PEER).await.unwrap(),
+            content.as_bytes(),
+            "{asked}"
+        );
+    }
+    for absent in ["EFI/debian/grub.cfg", "grub/x86_64-efi/grub.cfg", "autoexec.ipxe"] {
+        assert!(
+            matches!(tftp.open(&name(absent), PEER).await, Err(OpenError::NotFound)),
+            "{absent}"
+        );
+    }
+}
+
+/// pin/tftp#125: what firmware and loaders do at each start is no failure in a node's timeline; what fails is, and
+/// belongs to the node that leased the address.
+#[tokio::test]
+async fn pin_tftp_125_the_timeline_tells_failures_and_no_probes() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    let node = node(&app, "gpu-001", "52:54:00:aa:00:01").await;
+    assert!(
+        app.store
+            .lease_take("10.77.0.100", "52:54:00:aa:00:01", 3600)
+            .await
+            .unwrap()
+    );
+    let tftp = Tftp::new(&app);
+    happened(&tftp, &name("snponly.efi"), finished(Outcome::Probed)).await;
+    for optional in ["autoexec.ipxe", "grub/revocations.efi", "grub/x86_64-efi/command.lst"] {
+        happened(&tftp, &name(optional), TransferEventKind::NotFound).await;
+    }
+    assert_eq!(timeline(&app, node).await, Vec::<String>::new());
+    happened(&tftp, &name("missing.efi"), TransferEventKind::NotFound).await;
+    happened(&tftp, &name("snponly.efi"), finished(Outcome::Silent)).await;
+    happened(&tftp, &name("snponly.efi"), finished(Outcome::Complete)).await;
+    assert_eq!(
+        timeline(&app, node).await,
+        [
+            "missing.efi: no such file to 10.77.0.100",
+            "snponly.efi silent: 4 bytes in 3 ms to 10.77.0.100",
+            "snponly.efi complete: 4 bytes in 3 ms to 10.77.0.100",
+        ]
+    );
+}
+
+/// cobbler#1374, infra-controller#3574, #5066, #884: a node that installs again and again because its end is never told
+/// stops after the last attempt, and then boots no installation, however often it comes back.
+#[tokio::test]
+async fn cobbler_1374_installs_whose_end_is_never_told_stop() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    let mac = "52:54:00:aa:00:01";
+    let node = node(&app, "gpu-001", mac).await;
+    app.store
+        .node_set_inventory(node, &Default::default(), &[])
+        .await
+        .unwrap();
+    assert!(app.store.lease_take("10.77.0.100", mac, 3600).await.unwrap());
+    let deployment = app
+        .store
+        .deployment_create(&deployment_of(&app, node).await)
+        .await
+        .unwrap();
+
+    let mut installs = 0;
+    for boot in 1..=8 {
+        let script = boot::script(&app, MacAddr::new(MAC), PEER.ip(), Language::Ipxe, false)
+            .await
+            .unwrap();
+        // What the deployer does with its token: it claims it, and takes up the deployment if there is one for it.
+        let token = script
+            .split("plumbline.token=")
+            .nth(1)
+            .and_then(|rest| rest.split(['.', ' ']).next());
+        let token: uuid::Uuid = token
+            .unwrap_or_else(|| panic!("boot {boot}: {script}"))
+            .parse()
+            .unwrap();
+        assert!(
+            app.store
+                .token_claim(token, format!("key {boot}").as_bytes())
+                .await
+                .unwrap()
+        );
+        if app.store.deployment_start(deployment, token).await.unwrap_or(false) {
+            installs += 1;
+        }
+        // It installs, restarts, and nobody ever hears of it.
+    }
+    assert_eq!(installs, 3);
+    let record = app.store.node_get(node).await.unwrap();
+    assert_eq!(record.state, NodeState::Failed);
+    assert!(
+        record.state_reason.contains("attempt 3 of 3"),
+        "{}",
+        record.state_reason
+    );
+}
+
+async fn deployment_of(app: &App, node_id: NodeId) -> store::NewDeployment {
+    let image = async |kind: &str| {
+        let digest = manifest::Digest::of(kind.as_bytes());
+        let image = store::NewImage {
+            digest,
+            kind: kind.to_owned(),
+            name: kind.to_owned(),
+            version: "20260101T000000Z".to_owned(),
+            description: None,
+            architecture: "amd64".to_owned(),
+            files: 1,
+            content_bytes: 1,
+            stored_bytes: 1,
+            files_by_class: Default::default(),
+        };
+        app.store.image_register(&image).await.unwrap();
+        digest
+    };
+    image("deployer").await;
+    store::NewDeployment {
+        node_id,
+        image: image("os").await,
+        agent_layer: image("agent").await,
+        disk_rule: Default::default(),
+        layout: protocol::latest::Layout {
+            esp_mib: 256,
+            esp_volume_id: "1A2B3C4D".to_owned(),
+            esp_label: "PL12AB34CD".to_owned(),
+            root_uuid: uuid::Uuid::nil(),
+        },
+        attempts_max: 3,
+        requested_by: "admin".to_owned(),
+    }
+}

@@ -1,0 +1,4 @@
+//! The boot listener.
+
+mod ranges;
+mod support;

@@ -1,0 +1,84 @@
+//! A boot listener without a socket.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use plumbline::app::App;
+use plumbline::config::Config;
+use store::Store;
+use testkit::TestDatabase;
+use tower::ServiceExt as _;
+
+/// A server with some loaders.
+pub struct Listener {
+    router: Router,
+    pub app: App,
+    _database: TestDatabase,
+    _folder: tempfile::TempDir,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl Listener {
+    /// `settings` are further lines of `[boot]`.
+    pub async fn start(loaders: &[(&str, &[u8])], settings: &str) -> Self {
+        let database = TestDatabase::create().await;
+        let folder = tempfile::tempdir().unwrap();
+        let loaders_dir = folder.path().join("loaders");
+        std::fs::create_dir(&loaders_dir).unwrap();
+        for (name, content) in loaders {
+            std::fs::write(loaders_dir.join(name), content).unwrap();
+        }
+        let text = format!(
+            "data_dir = {:?}\n[boot]\ninterface = \"lo\"\naddress = \"127.0.0.1/8\"\nloaders_dir = {loaders_dir:?}\n{settings}\n",
+            folder.path().join("data")
+        );
+        let config = Config::parse(&text, Path::new("test.toml")).unwrap();
+        let app = App::open(Arc::new(config), Store::new(database.pool.clone())).unwrap();
+        Self {
+            router: plumbline::http::boot::router(app.clone()),
+            app,
+            _database: database,
+            _folder: folder,
+        }
+    }
+
+    pub async fn ask(&self, method: Method, path: &str, range: Option<&str>) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        let peer: SocketAddr = "10.77.0.50:49152".parse().unwrap();
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: body.collect().await.unwrap().to_bytes(),
+        }
+    }
+
+    pub async fn get(&self, path: &str, range: Option<&str>) -> Answer {
+        self.ask(Method::GET, path, range).await
+    }
+}
