@@ -147,8 +147,9 @@ mod tests {
         ]
     }
 
+    /// metal-hammer#61 and its family, e: a disk is chosen by what it is, and a doubt is a refusal.
     #[test]
-    fn all_conditions_must_hold_and_one_disk_must_fulfil_them() {
+    fn metal_hammer_61_all_conditions_must_hold_and_one_disk_must_fulfil_them() {
         let rule = |change: fn(&mut DiskRule)| {
             let mut rule = DiskRule::default();
             change(&mut rule);
@@ -179,8 +180,9 @@ mod tests {
         }
     }
 
+    /// The same family, e.
     #[test]
-    fn a_refusal_lists_what_was_there() {
+    fn metal_hammer_61_a_refusal_lists_what_was_there() {
         let disks = node();
         let text = choose(&disks, &DiskRule::default(), 0).unwrap_err().to_string();
         for part in ["nvme0n1", "serial S1", "960000000000 bytes", "serial S3"] {
@@ -192,6 +194,46 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .contains("no disk at all")
+        );
+    }
+
+    /// The same family, e: after a restart the kernel calls the same disks by other names, in another order.
+    #[test]
+    fn metal_hammer_61_names_that_change_choose_the_same_disk() {
+        let before = node();
+        let mut after = node();
+        after.swap(0, 2);
+        for (index, disk) in after.iter_mut().enumerate() {
+            disk.name = format!("nvme{index}n1");
+        }
+        for rule in [
+            DiskRule {
+                serial: Some("S1".into()),
+                ..DiskRule::default()
+            },
+            DiskRule {
+                wwn: Some("eui.S3".into()),
+                ..DiskRule::default()
+            },
+            DiskRule {
+                size_max_bytes: Some(1000 * GB),
+                ..DiskRule::default()
+            },
+        ] {
+            let serial = |disks: &[Disk]| choose(disks, &rule, GB).unwrap().serial.clone();
+            assert_eq!(serial(&before), serial(&after), "{rule:?}");
+        }
+        let gone: Vec<Disk> = after
+            .into_iter()
+            .filter(|disk| disk.serial.as_deref() != Some("S1"))
+            .collect();
+        let rule = DiskRule {
+            serial: Some("S1".into()),
+            ..DiskRule::default()
+        };
+        assert!(
+            choose(&gone, &rule, GB).is_err(),
+            "and no other disk in its place, nvme0n1 least of all"
         );
     }
 

@@ -124,8 +124,9 @@ mod tests {
         root
     }
 
+    /// metal-hammer#61 and its family, b: arrays and volumes go before the disk under them.
     #[test]
-    fn what_stands_on_the_disk_is_stopped_from_the_top() {
+    fn metal_hammer_61_what_stands_on_the_disk_is_stopped_from_the_top() {
         let root = tree(&[
             ("nvme0n1", &["nvme0n1p1", "nvme0n1p2"], &[]),
             ("nvme1n1", &["nvme1n1p1"], &[]),
@@ -142,8 +143,9 @@ mod tests {
         assert_eq!(holders(root.path(), "nvme0n1"), expected);
     }
 
+    /// The same family, b: only on the target.
     #[test]
-    fn other_disks_keep_what_stands_on_them() {
+    fn metal_hammer_61_other_disks_keep_what_stands_on_them() {
         let root = tree(&[
             ("sda", &["sda1"], &[]),
             ("sdb", &["sdb1"], &[]),

@@ -247,8 +247,10 @@ fn a_disk_without_a_partition_table_gets_no_grub() {
     );
 }
 
+/// metal-stack/metal-hammer#61, coreos-installer#444 and their family, a: the first sectors are zeroed, the backup table is
+/// left, and the next partition tool restores it.
 #[test]
-fn a_backup_table_at_the_end_does_not_survive() {
+fn metal_hammer_61_a_backup_table_at_the_end_does_not_survive() {
     for sector in [512, 4096] {
         let Some(disk) = LoopDisk::new(sector, 300) else { return };
         write_table(&disk.target, &disk.plan).unwrap();
@@ -263,8 +265,9 @@ fn a_backup_table_at_the_end_does_not_survive() {
     }
 }
 
+/// The same family, b: a superblock that survives assembles its array in the middle of the installation.
 #[test]
-fn a_raid_superblock_at_the_end_does_not_survive() {
+fn metal_hammer_61_a_raid_superblock_at_the_end_does_not_survive() {
     let Some(disk) = LoopDisk::new(512, 64) else { return };
     // On the whole disk.
     let (at, block) = raid_superblock(SIZE_BYTES / 512);
@@ -301,8 +304,9 @@ fn a_raid_superblock_at_the_end_does_not_survive() {
     assert_eq!(LoopDisk::probe(&disk.target.partition_node(2), "TYPE"), "ext4");
 }
 
+/// The same family, b: only what is meant is touched.
 #[test]
-fn a_disk_in_use_is_left_alone() {
+fn metal_hammer_61_a_disk_in_use_is_left_alone() {
     let Some(disk) = LoopDisk::new(512, 64) else { return };
     write_table(&disk.target, &disk.plan).unwrap();
     make_filesystems(&disk.target, &disk.plan, &disk.layout).unwrap();

@@ -88,8 +88,9 @@ fn a_gpu_server_is_described_without_what_cannot_hold_a_system() {
     assert_eq!(inventory.problems, ["PCI 0000:99:00.0: ids cannot be read"]);
 }
 
+/// cloud-init#4830: the boot interface is found by the MAC that firmware derives from the GUID.
 #[test]
-fn an_infiniband_boot_is_found_by_the_mac_that_firmware_derives() {
+fn cloud_init_4830_an_infiniband_boot_is_found_by_the_mac_that_firmware_derives() {
     let root = recorded(include_str!("../fixtures/inventory/gpu-node.tree"));
     let inventory = inventory::read(root.path(), Some("ec:0d:9a:9c:81:e2"));
     let boot: Vec<&str> = inventory
