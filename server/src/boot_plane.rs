@@ -12,6 +12,7 @@ use netboot::dhcp::{
 };
 use store::{NewEvent, NodeRecord};
 
+pub(crate) use after_shim::is_optional;
 pub use loaders::{GRUB_START, Loaders};
 pub use tftp::{Tftp, tftp_server};
 

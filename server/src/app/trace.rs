@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use lifecycle::why::{Scripted, Seen, Situation, Told, Why, why};
 use netboot::dhcp::MessageType;
+use netboot::tftp::FileName;
 use protocol::NodeId;
 use serde::Serialize;
 use store::BootEvent;
 use time::OffsetDateTime;
 
 use super::{App, AppError};
+use crate::boot_plane::is_optional;
 
 /// What is going on with a machine, and what to try.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -44,11 +46,21 @@ pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
     let events = app.store.event_list(node, 0).await?;
     let now = OffsetDateTime::now_utc();
     let ago = |at: OffsetDateTime| Duration::try_from(now - at).unwrap_or_default();
-    let last = events.iter().rev().find_map(|event| Some((event, seen(event)?)));
+    let last = last_step(&events);
+    // A stage may take long; what its deployer tells meanwhile is no event.
+    let progress_at = match &last {
+        Some((_, Seen::Stage(_))) => app
+            .store
+            .deployment_find_open(node)
+            .await?
+            .and_then(|open| open.progress_at),
+        _ => None,
+    };
+    let last_at = |event: &BootEvent| progress_at.map_or(event.at, |at| at.max(event.at));
     let answer = why(&Situation {
         state: record.state,
         state_reason: &record.state_reason,
-        last: last.as_ref().map(|(event, seen)| (seen, ago(event.at))),
+        last: last.as_ref().map(|(event, seen)| (seen, ago(last_at(event)))),
         agent_heard: record.agent.as_ref().map(|agent| ago(agent.heartbeat_at)),
     });
     let Why {
@@ -87,6 +99,31 @@ pub const SCRIPT_REFUSED: &str = "refused: ";
 const TFTP_COMPLETE: &str = " complete: ";
 /// What of a `tftp` event says that there is no such name.
 pub const TFTP_MISSING: &str = ": no such file";
+
+/// The newest step. An address alone is one only for an operating system: the deployer asks for one too, and again and
+/// again while it waits.
+fn last_step(events: &[BootEvent]) -> Option<(&BootEvent, Seen)> {
+    let mut steps = events.iter().rev().filter_map(|event| Some((event, seen(event)?)));
+    let newest = steps.next()?;
+    let is_address = |seen: &Seen| matches!(seen, Seen::Offered(Told::Address) | Seen::Confirmed(Told::Address));
+    if !is_address(&newest.1) {
+        return Some(newest);
+    }
+    let before = steps.find(|(_, seen)| !is_address(seen));
+    let is_of_deployer = |seen: &Seen| {
+        matches!(
+            seen,
+            Seen::Kernel
+                | Seen::Initramfs
+                | Seen::Claimed
+                | Seen::ClaimRefused(_)
+                | Seen::Inventoried
+                | Seen::Stage(_)
+                | Seen::InstallationFailed(_)
+        )
+    };
+    Some(before.filter(|(_, seen)| is_of_deployer(seen)).unwrap_or(newest))
+}
 
 /// The step that an event stands for; none for those that are none.
 fn seen(event: &BootEvent) -> Option<Seen> {
@@ -138,8 +175,8 @@ fn tftp(detail: &str) -> Option<Seen> {
         return Some(Seen::LoaderFetched(name.to_owned()));
     }
     if let Some((name, _)) = detail.split_once(TFTP_MISSING) {
-        let is_loader = [".efi", ".kpxe"].iter().any(|end| name.ends_with(end)) && !name.contains("revocations");
-        return is_loader.then(|| Seen::LoaderFailed(detail.to_owned()));
+        let is_optional = FileName::parse(name.as_bytes()).is_ok_and(|name| is_optional(&name));
+        return (!is_optional).then(|| Seen::LoaderFailed(detail.to_owned()));
     }
     Some(Seen::LoaderFailed(detail.to_owned()))
 }
@@ -148,15 +185,36 @@ fn tftp(detail: &str) -> Option<Seen> {
 mod tests {
     use super::*;
 
-    fn read(kind: &str, detail: &str) -> Option<Seen> {
-        seen(&BootEvent {
+    fn event(kind: &str, detail: &str) -> BootEvent {
+        BootEvent {
             id: 1,
             node_id: None,
             mac: None,
             at: OffsetDateTime::UNIX_EPOCH,
             kind: kind.to_owned(),
             detail: detail.to_owned(),
-        })
+        }
+    }
+
+    fn read(kind: &str, detail: &str) -> Option<Seen> {
+        seen(&event(kind, detail))
+    }
+
+    #[test]
+    fn a_deployer_that_renews_its_address_still_waits() {
+        let renewal = event("dhcp", "request answered with ack, address 10.77.0.100, address");
+        let step = |before: BootEvent| last_step(&[before, renewal.clone(), renewal.clone()]).unwrap().1;
+        assert_eq!(step(event("inventory", "2 threads")), Seen::Inventoried);
+        assert_eq!(
+            step(event("stage", "write: writing files")),
+            Seen::Stage("write: writing files".to_owned())
+        );
+        let started = event("script", &format!("to 10.77.0.100: {SCRIPT_LOCAL}nothing to do"));
+        assert_eq!(step(started), Seen::Confirmed(Told::Address), "an operating system");
+        assert_eq!(
+            last_step(std::slice::from_ref(&renewal)).unwrap().1,
+            Seen::Confirmed(Told::Address)
+        );
     }
 
     #[test]

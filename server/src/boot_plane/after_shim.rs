@@ -56,7 +56,7 @@ fn is_recent(read_at: Instant, now: Instant) -> bool {
 
 /// Files that loaders ask for at each start and go on without: iPXE its `autoexec.ipxe`, shim its revocations and
 /// certificates, GRUB its lists of modules.
-pub(super) fn is_optional(name: &FileName) -> bool {
+pub(crate) fn is_optional(name: &FileName) -> bool {
     let base = name.basename().to_ascii_lowercase();
     base == "autoexec.ipxe"
         || base.starts_with("revocations")
