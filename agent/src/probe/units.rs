@@ -82,7 +82,8 @@ fn enabled_instances(root: &Path) -> Result<Vec<String>, Observation> {
     Ok(instances)
 }
 
-/// Names in a folder, as far as they are text; none where there is no such folder.
+/// Names in a folder, as far as they are text; none where there is no such folder. More than are read are an error: an
+/// instance among the rest would read as not enabled.
 fn names_in(folder: &Path) -> Result<Vec<String>, Observation> {
     let failed = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::PermissionDenied => Observation::Denied,
@@ -101,7 +102,10 @@ fn names_in(folder: &Path) -> Result<Vec<String>, Observation> {
         Err(source) => return Err(failed(source)),
     };
     let mut names = Vec::new();
-    for entry in listing.take(NAMES_MAX) {
+    for (index, entry) in listing.enumerate() {
+        if index == NAMES_MAX {
+            return Err(error(format!("{}: more than {NAMES_MAX} names", folder.display())));
+        }
         names.extend(entry.map_err(failed)?.file_name().into_string().ok());
     }
     Ok(names)
@@ -180,6 +184,19 @@ mod tests {
         assert_eq!(state(&units, "there.service"), Some("enabled"));
         assert_eq!(state(&units, "gone.service"), None);
         assert_eq!(state(&units, "gone@1.service"), None);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_read_to_its_end_is_no_answer() {
+        let base = tempfile::tempdir().unwrap();
+        let wants = base.path().join("etc/systemd/system/x.target.wants");
+        std::fs::create_dir_all(&wants).unwrap();
+        for number in 0..=NAMES_MAX {
+            std::os::unix::fs::symlink("/x", wants.join(format!("x@{number}.service"))).unwrap();
+        }
+        assert!(matches!(enabled_instances(base.path()), Err(Observation::Error { .. })));
+        std::fs::remove_file(wants.join("x@0.service")).unwrap();
+        assert_eq!(enabled_instances(base.path()).unwrap().len(), NAMES_MAX);
     }
 
     /// systemd/systemd#8328: a mask holds whatever drop-ins lie beside it, and a unit that is masked and was enabled

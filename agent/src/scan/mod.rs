@@ -197,7 +197,8 @@ pub fn scan_tree(expected: &Expected, options: &ScanOptions<'_>) -> TreeScan {
     }
 }
 
-/// Opens a root. What is mounted there decides by its text whether it is touched at all. A link in its place, a root that is not mounted, and a filesystem of the kernel's own are no roots.
+/// Opens a root. What is mounted there decides by its text whether it is touched at all. A link in its place, a root that
+/// is not mounted, and a filesystem of the kernel's own are no roots.
 pub(crate) fn open_root(base: &Path, root: &Root, is_folder: bool) -> Result<OwnedFd, Observation> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let failed = |error| observation("open root", error);
