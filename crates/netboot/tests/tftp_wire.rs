@@ -305,3 +305,19 @@ async fn beyond_the_bound_requests_wait_until_a_transfer_ends() {
     assert_eq!(found.0, content(5000));
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_lost_block_comes_again_sooner_once_the_round_trip_is_known() {
+    let first_wait = Duration::from_secs(2);
+    let running = start(&[("a", content(5000))], |config| config.retransmit_first = first_wait);
+    let socket = socket().await;
+    socket.send_to(&request(b"a", &[]), running.address).await.unwrap();
+    let (_, transfer) = receive(&socket).await;
+    socket.send_to(&ack(1), transfer).await.unwrap();
+    let (second, _) = receive(&socket).await;
+    let asked = std::time::Instant::now();
+    assert_eq!(receive(&socket).await.0, second);
+    assert!(asked.elapsed() < first_wait * 3 / 4, "{:?}", asked.elapsed());
+    socket.send_to(&error(ErrorCode::Undefined), transfer).await.unwrap();
+    running.stop().await;
+}

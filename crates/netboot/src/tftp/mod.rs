@@ -12,6 +12,7 @@
 pub mod map;
 pub mod names;
 pub mod options;
+mod pace;
 pub mod packet;
 pub mod server;
 mod session;

@@ -59,7 +59,8 @@ pub struct TftpConfig {
     pub transfers_max: usize,
     /// Timeouts in a row after which a peer counts as gone.
     pub timeouts_max: u32,
-    /// Time to the first retransmission, unless the client asked for another (RFC 2349); doubled from try to try.
+    /// Time to the first retransmission until the peer's round trips are measured, unless the client asked for another
+    /// (RFC 2349); then as measured, at least half of this. Doubled from try to try.
     pub retransmit_first: Duration,
     /// The longest time between retransmissions.
     pub retransmit_max: Duration,

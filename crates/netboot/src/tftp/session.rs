@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -12,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::names::{FileName, NameError};
 use super::options::Agreed;
+use super::pace::Pace;
 use super::packet::{ErrorCode, FileRequest, Packet, TransferMode};
 use super::server::TftpConfig;
 use super::source::{OpenError, TftpFile, TftpSource, TransferEvent, TransferEventKind};
@@ -227,6 +227,8 @@ impl<S: TftpSource> Session<S> {
         let end = Instant::now() + self.config.transfer_duration_max;
         let mut outbound = Vec::with_capacity(4 + usize::from(agreed.block_bytes));
         let mut inbound = [0; INBOUND_BYTES_MAX];
+        let mut pace = Pace::new(self.config.retransmit_first, self.config.retransmit_max);
+        let mut sent = Instant::now();
         let mut timer = end;
         let mut action = transfer.step(Event::Started);
         loop {
@@ -247,20 +249,22 @@ impl<S: TftpSource> Session<S> {
                 }
             }
             if action != Action::Nothing {
-                timer = Instant::now() + self.wait(agreed, transfer.timeouts());
+                sent = Instant::now();
+                timer = sent + agreed.timeout.unwrap_or_else(|| pace.wait(transfer.timeouts()));
             }
             action = match self.next(&mut inbound, timer, end).await {
-                Next::Event(event) => transfer.step(event),
+                Next::Event(event) => {
+                    let was_sent_once = transfer.timeouts() == 0;
+                    let action = transfer.step(event);
+                    if was_sent_once && matches!((event, action), (Event::Acked(_), Action::SendBlocks { .. })) {
+                        pace.measured(sent.elapsed());
+                    }
+                    action
+                }
                 Next::Nothing => Action::Nothing,
                 Next::End(outcome) => return outcome,
             };
         }
-    }
-
-    /// The time to the next retransmission: what the client asked for, else doubled from try to try.
-    fn wait(&self, agreed: &Agreed, timeouts: u32) -> Duration {
-        let doubled = self.config.retransmit_first.saturating_mul(1 << timeouts.min(16));
-        agreed.timeout.unwrap_or(doubled.min(self.config.retransmit_max))
     }
 
     async fn next(&mut self, inbound: &mut [u8], timer: Instant, end: Instant) -> Next {
