@@ -61,6 +61,9 @@ struct TftpArguments {
     /// Only these cases: fleet, single, some, loss.
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
+    /// Another build of this program, to measure a change beside what was there before.
+    #[arg(long)]
+    before: Option<PathBuf>,
     /// tftpd-hpa's in.tftpd.
     #[arg(long, env = "PLUMBLINE_BENCH_TFTPD", default_value = "/usr/sbin/in.tftpd")]
     tftpd: PathBuf,
@@ -90,6 +93,7 @@ fn tftp(arguments: &TftpArguments) -> Result<()> {
     namespace::prepare()?;
     let programs = Programs {
         own: std::env::current_exe().context("cannot find this program")?,
+        before: arguments.before.clone(),
         tftpd: Some(arguments.tftpd.clone()),
         dnsmasq: Some(arguments.dnsmasq.clone()),
     };

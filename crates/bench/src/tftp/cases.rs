@@ -28,6 +28,8 @@ const fn contender(server: Server, window_blocks: u16) -> Contender {
 
 const OWN: Contender = contender(Server::Plumbline, 1);
 const OWN_16: Contender = contender(Server::Plumbline, 16);
+const BEFORE: Contender = contender(Server::Before, 1);
+const BEFORE_16: Contender = contender(Server::Before, 16);
 const HPA: Contender = contender(Server::TftpdHpa, 1);
 const DNSMASQ: Contender = contender(Server::Dnsmasq, 1);
 
@@ -58,16 +60,28 @@ pub fn cases(clients: usize, file_kib: usize) -> Vec<Case> {
         contenders,
     };
     vec![
-        case("fleet", clients, file_bytes, 0.0, &[OWN, HPA, DNSMASQ][..]),
+        case("fleet", clients, file_bytes, 0.0, &[OWN, BEFORE, HPA, DNSMASQ][..]),
         case(
             "single",
             1,
             file_bytes * SINGLE_FACTOR,
             0.0,
-            &[OWN, HPA, OWN_16, DNSMASQ][..],
+            &[OWN, BEFORE, HPA, OWN_16, BEFORE_16, DNSMASQ][..],
         ),
-        case("some", some, file_bytes, 0.0, &[OWN, OWN_16, HPA, DNSMASQ][..]),
-        case("loss", some, file_bytes, LOSS, &[OWN, HPA, OWN_16][..]),
+        case(
+            "some",
+            some,
+            file_bytes,
+            0.0,
+            &[OWN, BEFORE, OWN_16, BEFORE_16, HPA, DNSMASQ][..],
+        ),
+        case(
+            "loss",
+            some,
+            file_bytes,
+            LOSS,
+            &[OWN, BEFORE, HPA, OWN_16, BEFORE_16][..],
+        ),
     ]
 }
 
@@ -86,8 +100,14 @@ pub struct Figures {
     pub duration_p99_secs: f64,
     /// The most memory the server's first process held, in MiB.
     pub memory_mib: f64,
+    /// Processor time of the server, in seconds; of tftpd-hpa the part of its children that it has waited for.
+    pub server_processor_secs: f64,
     /// Processor time of the load itself, in seconds.
     pub generator_processor_secs: f64,
+    /// Packets that clients received.
+    pub packets: u64,
+    /// Packets lost on purpose, both ways.
+    pub dropped: u64,
     /// Timeouts of clients.
     pub timeouts: u64,
     /// Blocks that clients had already.

@@ -42,7 +42,7 @@ impl Run {
         )?;
         writeln!(
             text,
-            "{:<8}{:>8}{:>10}  {:<11}{:>6}{:>10}{:>9}{:>9}{:>11}{:>10}{:>9}",
+            "{:<8}{:>8}{:>10}  {:<11}{:>6}{:>10}{:>9}{:>9}{:>11}{:>8}{:>8}{:>8}",
             "case",
             "clients",
             "KiB",
@@ -52,8 +52,9 @@ impl Run {
             "MB/s",
             "wall s",
             "1st p99 ms",
-            "memory",
-            "load CPU"
+            "MiB",
+            "CPU s",
+            "load s"
         )?;
         for measured in &self.measured {
             let case = &measured.case;
@@ -61,7 +62,7 @@ impl Run {
                 let middle = |value: fn(&Figures) -> f64| median(rounds.iter().map(value)).unwrap_or(0.0);
                 writeln!(
                     text,
-                    "{:<8}{:>8}{:>10}  {:<11}{:>6}{:>10}{:>9.1}{:>9.2}{:>11.1}{:>10.1}{:>9.2}",
+                    "{:<8}{:>8}{:>10}  {:<11}{:>6}{:>10}{:>9.1}{:>9.2}{:>11.1}{:>8.1}{:>8.2}{:>8.2}",
                     case.name,
                     case.clients,
                     case.file_bytes / 1024,
@@ -72,14 +73,15 @@ impl Run {
                     middle(|figures| figures.wall_secs),
                     middle(|figures| figures.first_reply_p99_ms),
                     middle(|figures| figures.memory_mib),
+                    middle(|figures| figures.server_processor_secs),
                     middle(|figures| figures.generator_processor_secs),
                 )?;
             }
         }
         writeln!(
             text,
-            "complete: the fewest of all rounds. memory: MiB of the server's first process. load CPU: seconds of the \
-             load itself."
+            "complete: the fewest of all rounds. MiB: the peak of the server's first process. CPU s: processor time of \
+             the server (of tftpd-hpa only what its first process knows of). load s: processor time of the clients."
         )?;
         if !self.is_full_size {
             writeln!(
@@ -139,7 +141,10 @@ fn case_json(measured: &Measured) -> Value {
                 "first_reply_p99_ms": each(|figures| figures.first_reply_p99_ms),
                 "duration_p99_secs": each(|figures| figures.duration_p99_secs),
                 "memory_mib": each(|figures| figures.memory_mib),
+                "server_processor_secs": each(|figures| figures.server_processor_secs),
                 "generator_processor_secs": each(|figures| figures.generator_processor_secs),
+                "packets": rounds.iter().map(|figures| figures.packets).collect::<Vec<_>>(),
+                "dropped": rounds.iter().map(|figures| figures.dropped).collect::<Vec<_>>(),
                 "timeouts": rounds.iter().map(|figures| figures.timeouts).collect::<Vec<_>>(),
                 "duplicates": rounds.iter().map(|figures| figures.duplicates).collect::<Vec<_>>(),
             })
@@ -171,6 +176,7 @@ fn rounded(value: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::tftp::cases::{aims, cases};
+    use crate::tftp::servers::Server;
 
     fn run() -> Run {
         let measured: Vec<Measured> = cases(10, 64)
@@ -186,7 +192,7 @@ mod tests {
                 let rounds = case
                     .contenders
                     .iter()
-                    .filter(|contender| contender.server.name() != "dnsmasq")
+                    .filter(|contender| contender.server != Server::Dnsmasq && contender.server != Server::Before)
                     .map(|contender| (*contender, vec![figures.clone(), figures.clone()]))
                     .collect();
                 Measured { case, rounds }

@@ -89,14 +89,20 @@ fn measure_once(load: &Load, server: Server, programs: &Programs, folder: &Path)
     let running = Running::start(programs, server, folder, PROBE)?;
     let outcome = play(load)?;
     let memory_bytes = running.memory_peak_bytes()?;
+    let server_processor_secs = running.processor_secs()?;
     running.stop()?;
     for (reason, count) in outcome.failures.iter().take(5) {
         eprintln!("  {}: {count} transfers failed: {reason}", server.name());
     }
-    Ok(figures(&outcome, memory_bytes))
+    Ok(Figures {
+        memory_mib: memory_bytes as f64 / f64::from(1 << 20),
+        server_processor_secs,
+        ..figures(&outcome)
+    })
 }
 
-fn figures(outcome: &Outcome, memory_bytes: u64) -> Figures {
+/// What the load itself tells.
+fn figures(outcome: &Outcome) -> Figures {
     let seconds = |times: &[Duration]| times.iter().map(Duration::as_secs_f64).collect();
     Figures {
         completed: outcome.completed,
@@ -104,10 +110,12 @@ fn figures(outcome: &Outcome, memory_bytes: u64) -> Figures {
         wall_secs: outcome.wall.as_secs_f64(),
         first_reply_p99_ms: percentile(seconds(&outcome.first_replies), 99) * 1000.0,
         duration_p99_secs: percentile(seconds(&outcome.durations), 99),
-        memory_mib: memory_bytes as f64 / f64::from(1 << 20),
         generator_processor_secs: outcome.processor.as_secs_f64(),
+        packets: outcome.packets,
+        dropped: outcome.dropped,
         timeouts: outcome.timeouts,
         duplicates: outcome.duplicates,
+        ..Figures::default()
     }
 }
 
@@ -147,8 +155,8 @@ mod tests {
             durations: vec![Duration::from_secs(1)],
             ..Outcome::default()
         };
-        let figures = figures(&outcome, 1 << 20);
-        assert_eq!((figures.throughput_mb_per_s, figures.memory_mib), (0.5, 1.0));
+        let figures = figures(&outcome);
+        assert_eq!((figures.throughput_mb_per_s, figures.wall_secs), (0.5, 2.0));
         assert_eq!((figures.first_reply_p99_ms, figures.duration_p99_secs), (3.0, 1.0));
     }
 }

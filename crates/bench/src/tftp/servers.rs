@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub enum Server {
     /// This project's.
     Plumbline,
+    /// Another build of this project's: what a change does is measured beside what was there before.
+    Before,
     /// `in.tftpd`: a process for each transfer.
     TftpdHpa,
     /// dnsmasq: one process for everything, as here.
@@ -39,6 +41,7 @@ impl Server {
     pub fn name(self) -> &'static str {
         match self {
             Self::Plumbline => "plumbline",
+            Self::Before => "before",
             Self::TftpdHpa => "tftpd-hpa",
             Self::Dnsmasq => "dnsmasq",
         }
@@ -50,6 +53,8 @@ impl Server {
 pub struct Programs {
     /// This program, which serves with the project's engine.
     pub own: PathBuf,
+    /// Another build of this program.
+    pub before: Option<PathBuf>,
     /// `in.tftpd` of tftpd-hpa.
     pub tftpd: Option<PathBuf>,
     /// `dnsmasq`.
@@ -64,6 +69,10 @@ impl Programs {
         match server {
             Server::Plumbline => Some((
                 self.own.clone(),
+                words(&["serve-tftp", "--listen", &address, "--folder", &folder]),
+            )),
+            Server::Before => Some((
+                self.before.clone()?,
                 words(&["serve-tftp", "--listen", &address, "--folder", &folder]),
             )),
             Server::TftpdHpa => Some((
@@ -175,6 +184,19 @@ impl Running {
         peak_bytes(&status).with_context(|| format!("{path} has no VmHWM"))
     }
 
+    /// Processor time it has used so far, in seconds: its first process's, and that of children it has waited for. Counted
+    /// in hundredths.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn processor_secs(&self) -> Result<f64> {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        processor_ticks(&stat)
+            .map(|ticks| ticks as f64 / 100.0)
+            .with_context(|| format!("{path} has no times"))
+    }
+
     /// Ends it and what it started.
     ///
     /// # Errors
@@ -206,9 +228,29 @@ fn peak_bytes(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// The sum of utime, stime, cutime and cstime of `/proc/PID/stat`: fields 14 to 17, counted after the name, which may hold
+/// anything. On every Linux for people's machines, a tick is a hundredth of a second.
+fn processor_ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    let times: Vec<u64> = after_name
+        .split_whitespace()
+        .skip(11)
+        .take(4)
+        .map_while(|field| field.parse().ok())
+        .collect();
+    (times.len() == 4).then(|| times.iter().sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_times_are_found_after_any_name() {
+        let stat = "7 (in.tftpd (x) 1 2) S 1 7 7 0 -1 4194560 130 0 0 0 3 4 10 20 20 0 1 0 100 0 0";
+        assert_eq!(processor_ticks(stat), Some(37));
+        assert_eq!(processor_ticks("7 (in.tftpd) S 1 7"), None);
+    }
 
     #[test]
     fn the_peak_is_read_from_what_the_kernel_writes() {
@@ -221,6 +263,7 @@ mod tests {
     fn what_is_not_installed_is_not_measured() {
         let programs = Programs {
             own: "/proc/self/exe".into(),
+            before: None,
             tftpd: None,
             dnsmasq: Some("/nonexistent/dnsmasq".into()),
         };
