@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, AppError};
 use crate::config::{BootConfig, Config};
+use crate::http::listener::Connections;
 use crate::tasks::Schedule;
 use crate::{boot_plane, http, tasks};
 
@@ -120,7 +121,7 @@ async fn start(app: &App, cancel: &CancellationToken, running: &mut JoinSet<anyh
     let metrics = app.metrics.clone();
     let people = http::people::router(app.clone())
         .merge(Router::new().route("/metrics", get(move || std::future::ready(metrics.render()))));
-    plain_listener("people", app.config.people_listen, people, cancel, running).await?;
+    plain_listener(http::people::CONNECTIONS, app.config.people_listen, people, cancel, running).await?;
 
     let listener = bind("agents", app.config.agents_listen).await?;
     let names = agent_names(&app.config);
@@ -188,7 +189,7 @@ async fn boot_plane_start(
     running: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let address = SocketAddr::new(IpAddr::V4(boot.address.addr()), boot.http_port);
-    plain_listener("boot", address, http::boot::router(app.clone()), cancel, running).await?;
+    plain_listener(http::boot::CONNECTIONS, address, http::boot::router(app.clone()), cancel, running).await?;
     let tftp = boot_plane::tftp_server(app, boot).with_context(|| format!("TFTP on {}", boot.interface))?;
     let stop = cancel.clone();
     running.spawn(async move {
@@ -205,21 +206,19 @@ async fn boot_plane_start(
     Ok(())
 }
 
+/// Serves plain HTTP in the background.
 async fn plain_listener(
-    name: &'static str,
+    how: Connections,
     address: SocketAddr,
     router: Router,
     cancel: &CancellationToken,
     running: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let listener = bind(name, address).await?;
+    let listener = bind(how.name, address).await?;
     let stop = cancel.clone();
     running.spawn(async move {
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(listener, service)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
-            .with_context(|| name)
+        http::listener::plain(listener, how, router, stop).await;
+        Ok(())
     });
     Ok(())
 }

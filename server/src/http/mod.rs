@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod boot;
 pub mod error;
+pub mod listener;
 pub mod people;
 pub mod range;
 pub mod web;

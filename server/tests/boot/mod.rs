@@ -2,3 +2,4 @@
 
 mod ranges;
 mod support;
+mod wire;

@@ -78,6 +78,11 @@ impl Listener {
         }
     }
 
+    /// The routes, for a socket.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+
     pub async fn get(&self, path: &str, range: Option<&str>) -> Answer {
         self.ask(Method::GET, path, range).await
     }

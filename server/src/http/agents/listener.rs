@@ -1,32 +1,31 @@
-//! TLS in front of the agents' routes: connections bounded, handshakes timed.
+//! TLS in front of the agents' routes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use manifest::Digest;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Peer;
 use crate::app::authority::{Authority, AuthorityError};
+use crate::http::listener::{self, Connections};
 
-/// Connections open at a time.
-const CONNECTIONS_MAX: usize = 20_000;
-/// Time for a TLS handshake, and for a request's headers.
+/// Time for a TLS handshake, and for a request's head.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
-/// Time given to requests under way when the server stops.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
+const CONNECTIONS: Connections = Connections {
+    name: "agents",
+    open_max: 20_000,
+    head_limit: HANDSHAKE_LIMIT,
+    title_case: false,
+};
 
 /// The listener cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -74,36 +73,10 @@ pub async fn serve(
     cancel: CancellationToken,
 ) -> Result<(), ListenerError> {
     let acceptor = tls(&authority, &addresses)?;
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let tracker = tokio_util::task::TaskTracker::new();
-    loop {
-        let permit = tokio::select! {
-            () = cancel.cancelled() => break,
-            permit = connections.clone().acquire_owned() => permit,
-        };
-        let accepted = tokio::select! {
-            () = cancel.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors: give connections time to end.
-                tracing::warn!(%error, "accepting a connection on the agents' listener failed");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let (acceptor, router, cancel) = (acceptor.clone(), router.clone(), cancel.clone());
-        tracker.spawn(async move {
-            connection(stream, address, acceptor, router, cancel).await;
-            drop(permit);
-        });
-    }
-    tracker.close();
-    if tokio::time::timeout(STOP_LIMIT, tracker.wait()).await.is_err() {
-        tracing::debug!("connections of agents were still open when the server stopped");
-    }
+    listener::accept(listener, CONNECTIONS, cancel.clone(), |stream, address| {
+        connection(stream, address, acceptor.clone(), router.clone(), cancel.clone())
+    })
+    .await;
     Ok(())
 }
 
@@ -127,21 +100,6 @@ async fn connection(
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let fingerprint = certificates.first().map(|certificate| Digest::of(certificate));
-    let service = TowerToHyperService::new(router.layer(Extension(Peer { address, fingerprint })));
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_LIMIT);
-    let graceful = GracefulShutdown::new();
-    let serving = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
-    tokio::pin!(serving);
-    tokio::select! {
-        result = &mut serving => {
-            if let Err(error) = result {
-                tracing::debug!(peer = %address, %error, "connection ended");
-            }
-        }
-        () = cancel.cancelled() => {
-            // Lets the request under way finish, then closes.
-            tokio::join!(graceful.shutdown(), async { _ = serving.await; });
-        }
-    }
+    let router = router.layer(Extension(Peer { address, fingerprint }));
+    listener::connection(stream, address, CONNECTIONS, router, cancel).await;
 }

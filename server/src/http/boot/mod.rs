@@ -7,6 +7,7 @@ mod data;
 pub mod pace;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{Method, StatusCode, header};
@@ -19,6 +20,15 @@ use protocol::latest::{Clock, paths};
 use serde::Deserialize;
 
 use crate::app::{App, AppError, boot};
+use crate::http::listener::Connections;
+
+/// Machines keep connections open between files, and a whole fleet may start at once.
+pub const CONNECTIONS: Connections = Connections {
+    name: "boot",
+    open_max: 20_000,
+    head_limit: Duration::from_secs(60),
+    title_case: true,
+};
 
 /// The routes of the boot listener.
 pub fn router(app: App) -> Router {

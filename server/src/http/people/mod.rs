@@ -21,6 +21,7 @@ mod session;
 mod users;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, OriginalUri};
@@ -34,8 +35,17 @@ use utoipa_axum::routes;
 
 use crate::app::auth::SignInGuard;
 use crate::app::{App, AppError};
+use crate::http::listener::Connections;
 use crate::http::web;
 use extract::Rejected;
+
+/// Browsers keep some connections open each, and one for events.
+pub const CONNECTIONS: Connections = Connections {
+    name: "people",
+    open_max: 4_096,
+    head_limit: Duration::from_secs(60),
+    title_case: false,
+};
 
 /// Largest body of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
