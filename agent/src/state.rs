@@ -12,6 +12,7 @@ use manifest::Digest;
 use protocol::latest::{Baseline, SecretDigestKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// The state that the server has confirmed last; deltas build on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +99,21 @@ impl StateFolder {
         if let Err(error) = write_file(&self.folder.join(SECRET_KEY), key.key.as_bytes()) {
             tracing::warn!(file = SECRET_KEY, %error, "state is not kept");
         }
+    }
+
+    /// The restart into the network that was carried out last.
+    #[must_use]
+    pub fn restart_done(&self) -> Option<Uuid> {
+        self.read("restart-done.json")
+    }
+
+    /// Remembers a restart, before it is carried out.
+    ///
+    /// # Errors
+    /// When it is not on the disk: then the machine must not be restarted for it, or it might be again and again.
+    pub fn keep_restart_done(&self, id: Uuid) -> std::io::Result<()> {
+        let bytes = serde_json::to_vec(&id).map_err(std::io::Error::other)?;
+        write_file(&self.folder.join("restart-done.json"), &bytes)
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {

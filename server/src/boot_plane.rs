@@ -1,5 +1,6 @@
 //! DHCP and TFTP with the appliance's knowledge behind them.
 
+pub(crate) mod address_probe;
 mod after_shim;
 mod loaders;
 mod tftp;
@@ -16,8 +17,8 @@ pub(crate) use after_shim::is_optional;
 pub use loaders::{GRUB_START, Loaders};
 pub use tftp::{Tftp, tftp_server};
 
-use crate::app::{App, AppError, boot, trace};
-use crate::config::{BootConfig, DhcpMode};
+use crate::app::{App, AppError, boot, leases, trace};
+use crate::config::{BootConfig, DhcpMode, Subnet};
 
 /// The DHCP server of the boot plane; `None` in mode `off`.
 ///
@@ -82,14 +83,11 @@ impl Dhcp {
             MessageType::Discover | MessageType::Request | MessageType::Inform
         );
         let lease = match mode {
-            Mode::Full if asks => boot::lease_choose(&self.app, &self.config, &mac)
-                .await?
-                .map(|ip| self.offer(ip)),
+            Mode::Full if asks => self.lease(request, &record, &mac).await?,
             Mode::Full => {
                 let lease = self.app.store.lease_find(&mac).await?;
-                lease
-                    .and_then(|lease| lease.address.parse().ok())
-                    .map(|ip| self.offer(ip))
+                let address = lease.and_then(|lease| lease.address.parse().ok());
+                address.and_then(|ip| Some(self.offer(ip, self.config.subnet(Some(ip))?)))
             }
             Mode::Proxy | Mode::Off => None,
         };
@@ -106,11 +104,23 @@ impl Dhcp {
         }
     }
 
-    fn offer(&self, ip: std::net::Ipv4Addr) -> LeaseOffer {
+    /// The address in the subnet that it asks from. Where that is unknown here there is none, and one from a subnet that
+    /// is known would be worse: the machine could not use it.
+    async fn lease(&self, request: &Request, node: &NodeRecord, mac: &str) -> Result<Option<LeaseOffer>, AppError> {
+        let relayed = !request.header().giaddr.is_unspecified();
+        let named = self.config.subnet(request.subnet_address());
+        // An address from elsewhere, kept from another network, is refused in the subnet that it was heard in.
+        let heard = named.or_else(|| self.config.subnet(None).filter(|_| !relayed));
+        let Some(subnet) = heard else { return Ok(None) };
+        let address = leases::lease_choose(&self.app, &self.config, subnet, node, mac).await?;
+        Ok(address.map(|ip| self.offer(ip, subnet)))
+    }
+
+    fn offer(&self, ip: std::net::Ipv4Addr, subnet: &Subnet) -> LeaseOffer {
         LeaseOffer {
             ip,
-            subnet_mask: self.config.address.netmask(),
-            router: self.config.router,
+            subnet_mask: subnet.network.netmask(),
+            router: subnet.router,
             dns: self.app.config.site.dns.clone(),
             lease_secs: self.config.lease_secs,
         }

@@ -121,7 +121,14 @@ async fn start(app: &App, cancel: &CancellationToken, running: &mut JoinSet<anyh
     let metrics = app.metrics.clone();
     let people = http::people::router(app.clone())
         .merge(Router::new().route("/metrics", get(move || std::future::ready(metrics.render()))));
-    plain_listener(http::people::CONNECTIONS, app.config.people_listen, people, cancel, running).await?;
+    plain_listener(
+        http::people::CONNECTIONS,
+        app.config.people_listen,
+        people,
+        cancel,
+        running,
+    )
+    .await?;
 
     let listener = bind("agents", app.config.agents_listen).await?;
     let names = agent_names(&app.config);
@@ -189,7 +196,14 @@ async fn boot_plane_start(
     running: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let address = SocketAddr::new(IpAddr::V4(boot.address.addr()), boot.http_port);
-    plain_listener(http::boot::CONNECTIONS, address, http::boot::router(app.clone()), cancel, running).await?;
+    plain_listener(
+        http::boot::CONNECTIONS,
+        address,
+        http::boot::router(app.clone()),
+        cancel,
+        running,
+    )
+    .await?;
     let tftp = boot_plane::tftp_server(app, boot).with_context(|| format!("TFTP on {}", boot.interface))?;
     let stop = cancel.clone();
     running.spawn(async move {

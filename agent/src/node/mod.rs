@@ -3,6 +3,7 @@
 //! The same code serves the machine it runs on and plain folders: a simulated fleet is many folders, each with a
 //! [`NodeParts`] of its own, in one process. Nothing here or below is global.
 
+pub mod boot_next;
 mod packages;
 mod systemctl;
 

@@ -15,6 +15,7 @@ pub mod inventory;
 mod modules;
 mod mounts;
 mod network;
+mod rescue;
 mod supervise;
 mod tasks;
 

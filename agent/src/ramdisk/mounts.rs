@@ -12,6 +12,8 @@ pub fn mount_all() -> Vec<String> {
         ("proc", "/proc", "proc", safe),
         ("sysfs", "/sys", "sysfs", safe),
         ("devtmpfs", "/dev", "devtmpfs", MountFlags::NOSUID),
+        // Terminals of those who sign in to the rescue system.
+        ("devpts", "/dev/pts", "devpts", MountFlags::NOSUID | MountFlags::NOEXEC),
         ("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV),
         ("tmpfs", "/tmp", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV),
     ];

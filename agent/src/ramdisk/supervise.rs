@@ -111,7 +111,7 @@ fn reap_until(worker: u32, shell: &mut Option<Child>, console: &Console) -> Stri
 }
 
 /// A shell on the console, with a terminal of its own so that Ctrl-C works in it.
-fn start_shell(console: &Console) -> Option<Child> {
+pub fn start_shell(console: &Console) -> Option<Child> {
     let terminal = OpenOptions::new().read(true).write(true).open("/dev/console").ok()?;
     let started = Command::new("setsid")
         .args(["cttyhack", "sh"])

@@ -6,6 +6,7 @@ use protocol::latest::{DeploySpec, Outcome, Stage, Task, paths};
 
 use super::backoff::Backoff;
 use super::network::Lease;
+use super::rescue::Rescue;
 use super::supervise::READING_TIME;
 use crate::api::{Api, ApiError};
 use crate::deploy::{self, Context, Failure, Installed, chain};
@@ -16,6 +17,8 @@ const CLAIM_LIFE: Duration = Duration::from_secs(23 * 3600);
 const OUTCOME_LIMIT: Duration = Duration::from_secs(600);
 /// A waiting machine says again why it waits, for whoever comes to the rack later.
 const REPEAT: Duration = Duration::from_secs(600);
+/// Pause between two questions whether the rescue system is still wanted.
+const RESCUE_PAUSE: Duration = Duration::from_secs(3);
 /// Time the server may hold a request for a task.
 const WAIT_SECS: u64 = protocol::limits::TASK_WAIT_SECS_MAX;
 
@@ -48,6 +51,7 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
     let console = &context.console;
     let claimed = Instant::now();
     let mut failed = false;
+    let mut rescue: Option<Rescue> = None;
     // A server that goes on ordering what cannot work is not hammered.
     let mut failures = Backoff::default();
     let mut backoff = Backoff::default();
@@ -69,7 +73,23 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
             show(error);
         }
         let asked = Instant::now();
-        match next_task(&context.api).await {
+        let task = next_task(&context.api).await;
+        // A server that is away ends no rescue system: somebody may be working in it.
+        if matches!(&task, Ok(task) if !matches!(task, Task::Rescue { .. })) && rescue.take().is_some() {
+            console.stage("the rescue system has ended");
+        }
+        match task {
+            Ok(Task::Rescue { authorized_key, reason }) => {
+                backoff = Backoff::default();
+                match let_in(&mut rescue, &authorized_key, &reason, context).await {
+                    Ok(()) => tokio::time::sleep(RESCUE_PAUSE).await,
+                    Err(error) => {
+                        rescue = None;
+                        show(format!("no rescue system: {error}; trying again"));
+                        tokio::time::sleep(failures.pause()).await;
+                    }
+                }
+            }
             Ok(Task::Wait { reason }) => {
                 backoff = Backoff::default();
                 show(format!("waiting: {reason}"));
@@ -100,6 +120,31 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
             }
             Err(error) => return End::Stuck(chain(&error)),
         }
+    }
+}
+
+/// Starts the rescue system, or looks after the one that is up.
+async fn let_in(
+    rescue: &mut Option<Rescue>,
+    authorized_key: &str,
+    reason: &str,
+    context: &Context,
+) -> Result<(), String> {
+    let console = &context.console;
+    if !rescue.as_ref().is_some_and(|rescue| rescue.is_for(authorized_key)) {
+        console.stage(format!("rescue system: {reason}"));
+        *rescue = None;
+        let (key, at) = (authorized_key.to_owned(), console.clone());
+        let started = tokio::task::spawn_blocking(move || Rescue::start(&key, &at)).await;
+        let started = started.map_err(|error| error.to_string())??;
+        console.say(format!("root may sign in over SSH to {}", Lease::address()));
+        console.say(format!("host key: {}", started.host_key()));
+        console.say("Nothing on the disks is touched. It ends when the order is lifted, or with a restart.");
+        *rescue = Some(started);
+    }
+    match rescue {
+        Some(rescue) => rescue.keep(&context.api, console).await.map_err(|error| chain(&error)),
+        None => Ok(()),
     }
 }
 

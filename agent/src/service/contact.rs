@@ -7,12 +7,13 @@ use drift::{Expected, SecretKey};
 use manifest::Digest;
 use protocol::JobId;
 use protocol::latest::{
-    Baseline, Heartbeat, HeartbeatReply, Job, JobOutcome, ReportReply, SecretDigestKey, SignedJob, paths,
+    Baseline, Heartbeat, HeartbeatReply, Job, JobOutcome, ReportReply, RestartAnswer, RestartOrder, SecretDigestKey,
+    SignedJob, paths,
 };
 use protocol::limits::HEARTBEAT_SECS;
 use tokio::time::Instant;
 
-use super::{Config, pace, process, shown};
+use super::{Config, pace, process, restart, shown};
 use crate::api::{Api, ApiError};
 use crate::baseline::{BaselineError, Keys, ManifestStore};
 use crate::node::NodeParts;
@@ -73,6 +74,8 @@ pub(super) struct Contact {
     failures: u32,
     earliest: Instant,
     has_warned_of_clock: bool,
+    /// What came of a restart into the network; told with each heartbeat until another one is asked for.
+    restart: Option<RestartAnswer>,
 }
 
 impl Contact {
@@ -109,6 +112,7 @@ impl Contact {
             failures: 0,
             earliest: Instant::now(),
             has_warned_of_clock: false,
+            restart: None,
         }
     }
 
@@ -453,6 +457,7 @@ impl Contact {
                 0
             },
             unix_ms: process::unix_ms(),
+            restart: self.restart.clone(),
         };
         let reply: HeartbeatReply = self.api.post(paths::HEARTBEAT, &heartbeat).await?;
         self.server_clock = Some((Instant::now(), reply.unix_ms));
@@ -463,7 +468,40 @@ impl Contact {
         Ok(reply)
     }
 
+    /// Restarts the machine into the network. The server is told before: afterwards nobody is there to tell it.
+    async fn restart(&mut self, order: &RestartOrder) -> Result<(), TalkError> {
+        let (known, done, is_machine) = (order.clone(), self.state.restart_done(), self.parts.is_machine());
+        let prepared = tokio::task::spawn_blocking(move || restart::prepare(&known, done, is_machine)).await;
+        let mut answer = prepared.unwrap_or_else(|error| RestartAnswer {
+            id: order.id,
+            will_restart: false,
+            detail: format!("the firmware's boot entries could not be read: {error}"),
+        });
+        if answer.will_restart
+            && let Err(error) = self.state.keep_restart_done(order.id)
+        {
+            answer.will_restart = false;
+            answer.detail = format!("not restarted, because that cannot be written down: {error}");
+        }
+        tracing::info!(detail = answer.detail, "asked to restart into the network");
+        let will_restart = answer.will_restart;
+        self.restart = Some(answer);
+        self.send_heartbeat().await?;
+        if will_restart
+            && let Ok(Err(problem)) = tokio::task::spawn_blocking(restart::restart).await
+            && let Some(answer) = &mut self.restart
+        {
+            answer.will_restart = false;
+            answer.detail = format!("systemd does not restart the machine: {problem}");
+            self.send_heartbeat().await?;
+        }
+        Ok(())
+    }
+
     async fn obey(&mut self, reply: &HeartbeatReply) -> Result<(), TalkError> {
+        if let Some(order) = &reply.restart {
+            self.restart(order).await?;
+        }
         if reply.scan_now {
             self.is_scan_wanted = true;
         }

@@ -94,6 +94,7 @@ impl Fixture {
             full_report,
             scan_now,
             job_waiting,
+            restart: None,
             unix_ms: process::unix_ms(),
         };
         self.server.forget(paths::HEARTBEAT);
@@ -417,6 +418,7 @@ async fn wazuh_38439_a_job_expires_by_the_servers_clock() {
         full_report: false,
         scan_now: false,
         job_waiting: true,
+        restart: None,
         unix_ms: of_server,
     };
     f.server.forget_answer(paths::HEARTBEAT);

@@ -18,6 +18,7 @@ mod look;
 mod pace;
 mod print;
 mod process;
+mod restart;
 mod shown;
 mod work;
 

@@ -119,6 +119,7 @@ impl Fleet {
             full_report: false,
             scan_now: false,
             job_waiting,
+            restart: None,
             unix_ms: super::super::process::unix_ms(),
         };
         self.server.forget_answer(paths::HEARTBEAT);

@@ -47,6 +47,11 @@ impl LabEnvironment {
         Ok(())
     }
 
+    /// The DHCP relay that `cargo xtask setup` fetched.
+    pub fn relay(&self) -> PathBuf {
+        self.root.join(".plumbline").join("dhcrelay")
+    }
+
     /// The folder for what racks make and keep between runs, git-ignored.
     pub fn work_folder(&self) -> PathBuf {
         self.root.join(".plumbline").join("lab")

@@ -21,3 +21,4 @@ pub mod scenario;
 pub mod simulated;
 pub mod ssh;
 pub mod wait;
+pub mod wire;

@@ -5,7 +5,7 @@
 use clap::{Parser, Subcommand};
 use lab::environment::LabEnvironment;
 
-use lab::scenario::{BootKind, DemoOptions, E2eOptions, run_demo, run_e2e};
+use lab::scenario::{BootKind, DemoOptions, E2eOptions, Fault, run_demo, run_e2e};
 use lab::simulated::{FleetOptions, run_fleet};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -30,6 +30,9 @@ enum Action {
         /// The firmware of the nodes
         #[arg(long, value_enum, default_value_t = BootKind::Uefi)]
         firmware: BootKind,
+        /// What is wrong with the machine's cable
+        #[arg(long, value_enum, conflicts_with = "scenario")]
+        fault: Option<Fault>,
         /// Only the scenario of this name
         #[arg(long, value_name = "NAME")]
         scenario: Option<String>,
@@ -71,10 +74,12 @@ fn play(action: Action) -> anyhow::Result<Value> {
         Action::E2e {
             environment,
             firmware,
+            fault,
             scenario,
         } => run_e2e(&E2eOptions {
             environment,
             firmware,
+            fault,
             scenario,
         }),
         Action::Simulate(options) => run_fleet(&options).map(|()| json!({})),

@@ -25,6 +25,8 @@ use std::time::Duration;
 pub const NAME_PREFIX: &str = "plumb-";
 /// The bridge that the machines' TAPs join.
 pub const BRIDGE: &str = "br0";
+/// The interface by which another host is on a rack's wire.
+pub const UPLINK: &str = "up0";
 /// The appliance's address on the bridge, with a prefix length of [`BRIDGE_PREFIX`].
 pub const BRIDGE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The prefix length of the bridge's network.
@@ -55,6 +57,13 @@ impl NetworkNamespace {
     /// # Errors
     /// When the name is not one of ours, a living runner holds it, or the kernel refuses (root is needed).
     pub fn create(name: &str) -> Result<Self> {
+        let namespace = Self::create_bare(name)?;
+        namespace.add_bridge(&format!("{BRIDGE_ADDRESS}/{BRIDGE_PREFIX}"))?;
+        Ok(namespace)
+    }
+
+    /// As [`Self::create`], with `lo` alone.
+    fn create_bare(name: &str) -> Result<Self> {
         check_name(name)?;
         ensure!(rustix::process::geteuid().is_root(), "a network namespace needs root");
         let lock = Lock::take(name)?;
@@ -64,8 +73,33 @@ impl NetworkNamespace {
             name: name.to_owned(),
             _lock: lock,
         };
-        namespace.configure()?;
+        namespace.ip(&["link", "set", "lo", "up"])?;
         Ok(namespace)
+    }
+
+    /// Another host on this rack's wire: a namespace `NAME-PURPOSE` with the interface [`UPLINK`] and this address, with
+    /// its prefix length, on this bridge.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn add_host(&self, purpose: &str, address: &str) -> Result<Self> {
+        let host = Self::create_bare(&format!("{}-{purpose}", self.name))?;
+        let port: String = purpose.chars().take(TAP_NAME_BYTES_MAX).collect();
+        self.ip(&[
+            "link", "add", &port, "type", "veth", "peer", "name", UPLINK, "netns", &host.name,
+        ])?;
+        self.ip(&["link", "set", &port, "master", BRIDGE, "up"])?;
+        host.ip(&["address", "add", address, "dev", UPLINK])?;
+        host.ip(&["link", "set", UPLINK, "up"])?;
+        Ok(host)
+    }
+
+    /// Sends what goes to `network` through `router`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_route(&self, network: &str, router: &str) -> Result<()> {
+        self.ip(&["route", "add", network, "via", router])
     }
 
     /// As [`Self::create`] with a name that no other living process uses: `plumb-PURPOSE-PID`. Since nobody will ask
@@ -120,9 +154,11 @@ impl NetworkNamespace {
         connect(&self.name, address)
     }
 
-    fn configure(&self) -> Result<()> {
-        let address = format!("{BRIDGE_ADDRESS}/{BRIDGE_PREFIX}");
-        self.ip(&["link", "set", "lo", "up"])?;
+    /// Adds [`BRIDGE`] with this address and prefix length.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_bridge(&self, address: &str) -> Result<()> {
         // Firmware asks for an address within its first seconds: a bridge that listens and learns first would eat that.
         self.ip(&[
             "link",
@@ -135,7 +171,7 @@ impl NetworkNamespace {
             "forward_delay",
             "0",
         ])?;
-        self.ip(&["address", "add", &address, "dev", BRIDGE])?;
+        self.ip(&["address", "add", address, "dev", BRIDGE])?;
         self.ip(&["link", "set", BRIDGE, "up"])
     }
 

@@ -3,12 +3,14 @@
 //! `step(state, observation)` says where a node goes next and why; the store applies it under a row lock, so that a
 //! handler never writes a state of its own making. Every state has a time allowance: "stuck" is a query.
 
+mod boot_order;
 mod chain;
 mod deployment;
 mod node;
 pub mod remediation;
 pub mod why;
 
+pub use boot_order::BootOrder;
 pub use chain::Chain;
 pub use deployment::{AttemptEnd, DeploymentState, attempt_failed};
 pub use node::{NodeState, Observed, Step, step};

@@ -32,6 +32,8 @@ pub enum Scripted {
     Local,
     /// Nothing: it is refused, and shown why.
     Refused,
+    /// Nothing until a person lifts their order.
+    Held,
 }
 
 /// One step that was seen.
@@ -275,7 +277,7 @@ fn gap(seen: &Seen) -> Option<Gap> {
         Seen::Ignored(_)
         | Seen::OtherServer(_)
         | Seen::LoaderFailed(_)
-        | Seen::Script(Scripted::Refused)
+        | Seen::Script(Scripted::Refused | Scripted::Held)
         | Seen::ClaimRefused(_)
         | Seen::Inventoried
         | Seen::InstallationFailed(_)
@@ -359,6 +361,15 @@ fn ended(seen: &Seen, situation: &Situation<'_>) -> Why {
             format!("this server refuses to boot it: {}", situation.state_reason),
             &["a quarantined node needs a person: plumbline node release NODE, after looking at its events"],
         ),
+        Seen::Script(Scripted::Held) => Why {
+            is_stuck: false,
+            reached: "it is held in its loader".to_owned(),
+            expected: "somebody who lifts the order".to_owned(),
+            sentence: "somebody ordered it to boot nothing; it asks again every five minutes".to_owned(),
+            advice: vec![
+                "plumbline node boot NODE says who and why; plumbline node boot NODE --normal lifts it".to_owned(),
+            ],
+        },
         Seen::ClaimRefused(reason) => failed(
             "its deployer was turned down",
             format!("its deployer was turned down: {reason}"),

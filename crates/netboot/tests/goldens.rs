@@ -1,7 +1,7 @@
 //! Golden packets and golden scripts.
 
 use netboot::dhcp::{Mode, Port, Request};
-use netboot::script::{DeployerBoot, Language, boot_local, deployer, grub_start, refuse};
+use netboot::script::{DeployerBoot, Language, boot_local, deployer, grub_start, hold, refuse};
 
 use crate::golden::{assert_golden, bytes_from_hex, testdata};
 use crate::support::decide;
@@ -60,6 +60,8 @@ fn golden_scripts_say_what_was_reviewed() {
     };
     let nobody = "nobody listed 52:54:00:aa:00:01; approve it in the dashboard";
     let local = |language| boot_local(language, "gpu-001", "nothing to do", "PL12AB34CD");
+    let script_url = "http://10.77.0.1:8081/boot/v1/script?mac=52:54:00:aa:00:01";
+    let held = |language| hold(language, "its cables are being replaced", script_url).unwrap();
     for (file, script) in [
         ("deployer.ipxe", deployer(Language::Ipxe, &boot).unwrap()),
         ("deployer.grub.cfg", deployer(Language::Grub, &boot).unwrap()),
@@ -67,6 +69,8 @@ fn golden_scripts_say_what_was_reviewed() {
         ("boot_local.grub.cfg", local(Language::Grub)),
         ("refuse.ipxe", refuse(Language::Ipxe, nobody)),
         ("refuse.grub.cfg", refuse(Language::Grub, nobody)),
+        ("hold.ipxe", held(Language::Ipxe)),
+        ("hold.grub.cfg", held(Language::Grub)),
         ("start.grub.cfg", grub_start("http://10.77.0.1:8081", "/boot/v1/grub")),
     ] {
         assert_golden(&testdata("script").join(file), &script);

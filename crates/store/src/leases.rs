@@ -1,7 +1,9 @@
 //! Addresses given out in DHCP mode `full`.
 
+use protocol::NodeId;
 use time::OffsetDateTime;
 
+use crate::audit::{NewAudit, insert_audit};
 use crate::{Store, StoreError};
 
 /// An address and who has it.
@@ -27,6 +29,61 @@ impl Store {
                 .fetch_optional(&self.pool)
                 .await?,
         )
+    }
+
+    /// Addresses that people gave nodes.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn fixed_address_list(&self) -> Result<Vec<(NodeId, String)>, StoreError> {
+        let rows = sqlx::query!("SELECT node_id, address FROM fixed_addresses ORDER BY address LIMIT 70000")
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(|row| (NodeId(row.node_id), row.address)).collect())
+    }
+
+    /// Gives a node a fixed address, or none.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when another node has it.
+    pub async fn fixed_address_set(
+        &self,
+        node: NodeId,
+        address: Option<&str>,
+        changed_by: &str,
+    ) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query!("DELETE FROM fixed_addresses WHERE node_id = $1", node.0)
+            .execute(&mut *transaction)
+            .await?;
+        if let Some(address) = address {
+            sqlx::query!(
+                "INSERT INTO fixed_addresses (node_id, address) VALUES ($1, $2)",
+                node.0,
+                address
+            )
+            .execute(&mut *transaction)
+            .await
+            .map_err(|error| match StoreError::is_unique_violation(&error) {
+                true => StoreError::Conflict(format!("{address} is another node's fixed address")),
+                false => error.into(),
+            })?;
+        }
+        let name = sqlx::query_scalar!(
+            r#"SELECT coalesce(name, id::text) AS "name!" FROM nodes WHERE id = $1"#,
+            node.0
+        )
+        .fetch_one(&mut *transaction)
+        .await?;
+        let audit = NewAudit {
+            actor: changed_by,
+            action: "node_placed",
+            object: &name,
+            detail: &address.map_or_else(|| "no fixed address".to_owned(), |one| format!("fixed address {one}")),
+        };
+        insert_audit(&mut transaction, &audit).await?;
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// Whose address this is or was last; none for one that was set aside.

@@ -5,6 +5,7 @@
 
 mod audit;
 mod baselines;
+mod boot_orders;
 mod certificates;
 pub mod cluster;
 mod contents;
@@ -26,6 +27,7 @@ mod tokens;
 mod users;
 
 pub use audit::AuditEvent;
+pub use boot_orders::{BootOrderRecord, NewBootOrder, RestartRecord};
 pub use certificates::CertificateRecord;
 pub use deployments::{DeploymentRecord, NewDeployment};
 pub use dhcp_servers::OtherDhcpServer;

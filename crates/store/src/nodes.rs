@@ -31,6 +31,8 @@ pub struct NodeRecord {
     pub macs: Vec<String>,
     /// The address this server's DHCP gave it last.
     pub address: Option<String>,
+    /// The address that a person gave it; its boot interface gets it in mode `full`.
+    pub fixed_address: Option<String>,
     /// SSH host public keys its deployer made, for known_hosts.
     pub ssh_host_keys: Vec<String>,
     /// What it is made of.
@@ -119,6 +121,7 @@ struct NodeRow {
     state_since: OffsetDateTime,
     macs: Vec<String>,
     address: Option<String>,
+    fixed_address: Option<String>,
     ssh_host_keys: Vec<String>,
     inventory: Option<serde_json::Value>,
     machine_id: String,
@@ -170,6 +173,7 @@ impl TryFrom<NodeRow> for NodeRecord {
             state_since: row.state_since,
             macs: row.macs,
             address: row.address,
+            fixed_address: row.fixed_address,
             ssh_host_keys: row.ssh_host_keys,
             inventory: row.inventory.map(|value| json("inventory", value)).transpose()?,
             machine_id: row.machine_id,
@@ -351,6 +355,7 @@ impl Store {
                    AS "macs!",
                  (SELECT l.address FROM leases l JOIN node_aliases m ON m.kind = 'mac' AND m.value = l.mac
                    WHERE m.node_id = n.id ORDER BY l.expires_at DESC LIMIT 1) AS address,
+                 (SELECT x.address FROM fixed_addresses x WHERE x.node_id = n.id) AS fixed_address,
                  ARRAY(SELECT public_key FROM ssh_host_keys k WHERE k.node_id = n.id ORDER BY public_key)
                    AS "ssh_host_keys!",
                  a.heartbeat_at AS "heartbeat_at?", a.boot_id AS "boot_id?", a.agent_version AS "agent_version?",

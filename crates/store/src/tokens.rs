@@ -130,6 +130,19 @@ impl Store {
             .ok_or_else(|| StoreError::not_found("boot token", id))
     }
 
+    /// The interface that a node last started a deployer from.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn token_newest_mac(&self, node: NodeId) -> Result<Option<String>, StoreError> {
+        Ok(sqlx::query_scalar!(
+            "SELECT mac FROM boot_tokens WHERE node_id = $1 ORDER BY fetched_at DESC LIMIT 1",
+            node.0
+        )
+        .fetch_optional(&self.pool)
+        .await?)
+    }
+
     /// Whether this attempt's token was claimed.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::boot::event;
 use super::drift::count_text;
-use super::{App, AppError, contents};
+use super::{App, AppError, boot_orders, contents};
 
 /// Seconds between heartbeats.
 const HEARTBEAT_SECS: u64 = 30;
@@ -99,7 +99,7 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
     }
     let is_clone = matches!(boot, BootSeen::Returned { .. });
     let (job_waiting, job_expected) = app.store.job_outlook(node).await?;
-    Ok(HeartbeatReply {
+    let mut reply = HeartbeatReply {
         baseline: baseline.digest,
         next_secs: if job_expected {
             HEARTBEAT_SECS_REPAIR
@@ -109,8 +109,13 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
         full_report: !is_clone && heartbeat.state.is_some() && held != heartbeat.state,
         scan_now: false,
         job_waiting: job_waiting && !is_clone,
+        restart: None,
         unix_ms: u64::try_from(now_ms).unwrap_or(0),
-    })
+    };
+    if !is_clone {
+        boot_orders::at_heartbeat(app, node, heartbeat.restart.as_ref(), &mut reply).await?;
+    }
+    Ok(reply)
 }
 
 /// A clock that is wrong by more than anybody's patience, in words; the server's own time is in its answer.

@@ -3,16 +3,16 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::Ipv4Net;
-use lifecycle::{AttemptEnd, DeploymentState, NodeState};
+use lifecycle::{AttemptEnd, BootOrder, DeploymentState, NodeState};
 use netboot::MacAddr;
 use netboot::script::{self, DeployerBoot, Language};
 use protocol::latest::Authority as AuthorityFile;
 use protocol::{DeploymentId, NodeId};
-use store::{DeploymentRecord, NewEvent, NodeRecord};
+use store::{BootOrderRecord, DeploymentRecord, NewEvent, NodeRecord};
 
 use super::deployments::esp_label;
-use super::trace::{SCRIPT_LOCAL, SCRIPT_REFUSED};
-use super::{App, AppError};
+use super::trace::{SCRIPT_HELD, SCRIPT_LOCAL, SCRIPT_REFUSED};
+use super::{App, AppError, boot_orders};
 use crate::config::{BootConfig, DhcpMode};
 
 /// Kernel arguments of the deployer: both consoles, so that a screen and a serial line show it; restart on a panic.
@@ -25,6 +25,8 @@ enum Next {
     Local { reason: String },
     /// Nothing: a person has to look first.
     Refuse { reason: String },
+    /// Nothing, until a person lifts their order.
+    Hold { reason: String },
     /// The deployer, for a deployment's attempt or to be looked at.
     Deployer {
         attempt: Option<(DeploymentId, i32)>,
@@ -33,10 +35,25 @@ enum Next {
 }
 
 /// Decides from the records alone. `claimed`: the current attempt's token was claimed.
-fn next_boot(node: &NodeRecord, open: Option<&DeploymentRecord>, claimed: bool) -> Next {
+fn next_boot(
+    node: &NodeRecord,
+    order: Option<&BootOrderRecord>,
+    open: Option<&DeploymentRecord>,
+    claimed: bool,
+) -> Next {
     if node.state == NodeState::Quarantined {
         return Next::Refuse {
             reason: format!("quarantined: {}", node.state_reason),
+        };
+    }
+    if let Some(order) = order {
+        let reason = format!("{} ({})", order.reason, order.ordered_by);
+        return match order.kind {
+            BootOrder::Hold => Next::Hold { reason },
+            BootOrder::Rescue | BootOrder::Commission => Next::Deployer {
+                attempt: None,
+                title: format!("{}: {}: {reason}", node_title(node), order.kind.as_str()),
+            },
         };
     }
     if let Some(deployment) = open {
@@ -143,11 +160,24 @@ pub async fn script(
         Some(deployment) => app.store.token_is_claimed(deployment.id, deployment.attempt).await?,
         None => false,
     };
-    let (text, what) = match next_boot(&node, open.as_ref(), claimed) {
+    let order = match is_probe {
+        true => app.store.boot_order_find(node_id).await?,
+        false => boot_orders::at_script(app, node_id, &mac_text).await?,
+    };
+    let (text, what) = match next_boot(&node, order.as_ref(), open.as_ref(), claimed) {
         Next::Local { reason } => (
             script::boot_local(language, &node_title(&node), &reason, &esp_label(node_id)),
             format!("{SCRIPT_LOCAL}{reason}"),
         ),
+        Next::Hold { reason } => {
+            let url = format!(
+                "{}{}?mac={mac}",
+                boot_config(app)?.http_url(),
+                netboot::dhcp::boot::SCRIPT_PATH
+            );
+            let text = script::hold(language, &reason, &url).map_err(AppError::internal)?;
+            (text, format!("{SCRIPT_HELD}{reason}"))
+        }
         Next::Refuse { reason } => (script::refuse(language, &reason), format!("{SCRIPT_REFUSED}{reason}")),
         Next::Deployer { attempt, title } => (
             deployer(app, language, node_id, attempt, &mac, peer, &title).await?,
@@ -306,54 +336,6 @@ pub async fn event(app: &App, node: NodeId, mac: &str, kind: &str, detail: &str)
     Ok(app.store.event_add(event).await?)
 }
 
-/// The address a machine should have, in mode `full`: the one it had, or the first free one of the pool.
-///
-/// # Errors
-/// [`AppError`] when the database does not answer.
-pub async fn lease_choose(app: &App, boot: &BootConfig, mac: &str) -> Result<Option<Ipv4Addr>, AppError> {
-    let Some((first, last)) = boot.pool else {
-        return Ok(None);
-    };
-    let inside = |address: &Ipv4Addr| *address >= first && *address <= last;
-    if let Some(lease) = app.store.lease_find(mac).await?
-        && let Some(address) = lease.address.parse().ok().filter(inside)
-        && app
-            .store
-            .lease_take(&lease.address, mac, i64::from(boot.lease_secs))
-            .await?
-    {
-        return Ok(Some(address));
-    }
-    let leases = app.store.lease_list().await?;
-    let now = time::OffsetDateTime::now_utc();
-    let taken: std::collections::HashSet<Ipv4Addr> = leases
-        .iter()
-        .filter(|lease| lease.expires_at > now)
-        .filter_map(|lease| lease.address.parse().ok())
-        .collect();
-    let used: std::collections::HashSet<Ipv4Addr> =
-        leases.iter().filter_map(|lease| lease.address.parse().ok()).collect();
-    let pool = || {
-        (u32::from(first)..=u32::from(last))
-            .map(Ipv4Addr::from)
-            .filter(|a| *a != boot.address.addr())
-    };
-    // Never used ones first: an address stays its node's as long as there is room.
-    let candidates = pool()
-        .filter(|a| !used.contains(a))
-        .chain(pool().filter(|a| used.contains(a) && !taken.contains(a)));
-    for address in candidates.take(8) {
-        if app
-            .store
-            .lease_take(&address.to_string(), mac, i64::from(boot.lease_secs))
-            .await?
-        {
-            return Ok(Some(address));
-        }
-    }
-    Ok(None)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,6 +363,7 @@ mod tests {
             state_since: time::OffsetDateTime::UNIX_EPOCH,
             macs: vec!["52:54:00:aa:00:01".into()],
             address: None,
+            fixed_address: None,
             ssh_host_keys: Vec::new(),
             inventory: None,
             machine_id: String::new(),
@@ -429,7 +412,7 @@ mod tests {
     fn cobbler_1374_a_node_with_nothing_to_do_boots_its_disk() {
         for state in [NodeState::Installed, NodeState::Deployed] {
             assert!(
-                matches!(next_boot(&node(state), None, false), Next::Local { .. }),
+                matches!(next_boot(&node(state), None, None, false), Next::Local { .. }),
                 "{state:?}"
             );
         }
@@ -439,7 +422,7 @@ mod tests {
     fn a_quarantined_node_boots_nothing_even_with_a_deployment() {
         let open = deployment(1);
         assert!(matches!(
-            next_boot(&node(NodeState::Quarantined), Some(&open), false),
+            next_boot(&node(NodeState::Quarantined), None, Some(&open), false),
             Next::Refuse { .. }
         ));
     }
@@ -447,14 +430,14 @@ mod tests {
     /// cobbler#1374: what was fetched and never claimed is no installation; what was claimed is one.
     #[test]
     fn cobbler_1374_an_attempt_is_counted_when_its_token_was_claimed() {
-        let attempt = |before, claimed| match next_boot(&node(NodeState::Deploying), Some(&deployment(before)), claimed)
-        {
-            Next::Deployer {
-                attempt: Some((_, attempt)),
-                ..
-            } => attempt,
-            other => panic!("{other:?}"),
-        };
+        let attempt =
+            |before, claimed| match next_boot(&node(NodeState::Deploying), None, Some(&deployment(before)), claimed) {
+                Next::Deployer {
+                    attempt: Some((_, attempt)),
+                    ..
+                } => attempt,
+                other => panic!("{other:?}"),
+            };
         assert_eq!(attempt(0, false), 1);
         assert_eq!(attempt(1, false), 1, "fetched again before it was claimed");
         assert_eq!(attempt(1, true), 2);

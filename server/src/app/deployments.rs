@@ -24,6 +24,18 @@ pub async fn request(
     requested_by: &str,
 ) -> Result<DeploymentId, AppError> {
     let (image, agent_layer) = check(app, &app.store.node_get(node).await?, image, &disk_rule).await?;
+    if let Some(order) = app
+        .store
+        .boot_order_find(node)
+        .await?
+        .filter(|order| order.kind.is_once())
+    {
+        return Err(AppError::Conflict(format!(
+            "{} ordered {} for this node: lift that first (plumbline node boot NODE --normal)",
+            order.ordered_by,
+            order.kind.as_str()
+        )));
+    }
     let deployment = NewDeployment {
         node_id: node,
         image: image.digest,

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::boot::event;
 use super::render::{self, RenderInput};
-use super::{App, AppError};
+use super::{App, AppError, boot_orders};
 
 /// How long after its script was fetched a token may be claimed.
 const TOKEN_LIFE: time::Duration = time::Duration::minutes(20);
@@ -212,6 +212,9 @@ async fn task_now(app: &App, ramdisk: &Ramdisk) -> Result<Task, AppError> {
         return Ok(Task::Reboot {
             reason: "this deployment belongs to another boot of the node".to_owned(),
         });
+    }
+    if let Some(task) = boot_orders::task(app, ramdisk).await? {
+        return Ok(task);
     }
     Ok(match node.state {
         NodeState::Installed | NodeState::Deployed => Task::Reboot {

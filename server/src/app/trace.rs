@@ -95,6 +95,8 @@ pub fn dhcp_detail(asked: MessageType, answered: MessageType, address: Ipv4Addr,
 pub const SCRIPT_LOCAL: &str = "boot the local disk: ";
 /// See [`SCRIPT_LOCAL`].
 pub const SCRIPT_REFUSED: &str = "refused: ";
+/// See [`SCRIPT_LOCAL`]: a person holds it.
+pub const SCRIPT_HELD: &str = "held: ";
 /// What of a `tftp` event says that the whole file was confirmed.
 const TFTP_COMPLETE: &str = " complete: ";
 /// What of a `tftp` event says that there is no such name.
@@ -150,6 +152,7 @@ fn seen(event: &BootEvent) -> Option<Seen> {
             Seen::Script(match what {
                 what if what.starts_with(SCRIPT_LOCAL) => Scripted::Local,
                 what if what.starts_with(SCRIPT_REFUSED) => Scripted::Refused,
+                what if what.starts_with(SCRIPT_HELD) => Scripted::Held,
                 _ => Scripted::Deployer,
             })
         }
@@ -244,6 +247,10 @@ mod tests {
         assert_eq!(
             script(&format!("{SCRIPT_REFUSED}a token was misused")),
             Some(Seen::Script(Scripted::Refused))
+        );
+        assert_eq!(
+            script(&format!("{SCRIPT_HELD}cables (admin)")),
+            Some(Seen::Script(Scripted::Held))
         );
         assert_eq!(
             script("node1: taking inventory"),

@@ -45,7 +45,9 @@ impl Site {
         let data = self.folder.path().join(format!("data{number}"));
         let text = format!(
             "data_dir = {data:?}\n[boot]\ninterface = \"lo\"\naddress = \"10.77.0.1/24\"\ndhcp = \"full\"\n\
-             pool_first = \"10.77.0.100\"\npool_last = \"10.77.0.103\"\nloaders_dir = {:?}\n",
+             pool_first = \"10.77.0.100\"\npool_last = \"10.77.0.103\"\nloaders_dir = {:?}\n\
+             [[boot.subnets]]\nnetwork = \"10.78.0.0/24\"\nrouter = \"10.78.0.1\"\n\
+             pool_first = \"10.78.0.1\"\npool_last = \"10.78.0.3\"\n",
             self.folder.path().join("loaders")
         );
         let config = Config::parse(&text, Path::new("test.toml")).unwrap();
@@ -150,6 +152,88 @@ async fn xcat_7777_infiniband_nodes_are_found_by_their_guid() {
     let bare = of(&guid(0xe2)).await;
     assert_eq!([system, link, bare], [firmware; 3]);
     assert_eq!(of(&[]).await, None, "nothing to tell it by: nobody");
+}
+
+/// A machine gets an address of the subnet it is in: behind a relay the relay's, or the one the relay names (RFC 3527);
+/// when it renews, straight through the router, that of its own address. Where nobody knows its subnet, it gets none.
+#[tokio::test]
+async fn the_address_is_one_of_the_subnet_that_the_machine_is_in() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    node(&app, "gpu-001", "52:54:00:aa:00:01").await;
+    let relayed = |relay: [u8; 4], options: OptionList| {
+        request(MessageType::Discover, |header| header.giaddr = relay.into(), options)
+    };
+    let home = address(&app, &request(MessageType::Discover, |_| {}, OptionList::new())).await;
+    assert_eq!(home, Some(Ipv4Addr::new(10, 77, 0, 100)));
+    let behind = dhcp(&app)
+        .lookup(&relayed([10, 78, 0, 1], OptionList::new()), Mode::Full)
+        .await
+        .unwrap()
+        .lease
+        .unwrap();
+    assert_eq!(
+        (behind.ip, behind.router),
+        (Ipv4Addr::new(10, 78, 0, 2), Some(Ipv4Addr::new(10, 78, 0, 1))),
+        "the router's own address is given to nobody"
+    );
+    assert_eq!(address(&app, &relayed([10, 79, 0, 1], OptionList::new())).await, None);
+    let link = OptionList::new().with(code::RELAY_AGENT, [5, 4, 10, 78, 0, 0]);
+    assert_eq!(
+        address(&app, &relayed([10, 79, 0, 1], link.clone())).await,
+        Some(behind.ip)
+    );
+    let renewing = request(
+        MessageType::Request,
+        |header| header.ciaddr = behind.ip,
+        OptionList::new(),
+    );
+    assert_eq!(address(&app, &renewing).await, Some(behind.ip));
+    // Carried to another rack: the address of the old subnet is of no use there.
+    let moved = request(
+        MessageType::Request,
+        |header| header.ciaddr = [192, 168, 7, 7].into(),
+        OptionList::new(),
+    );
+    assert_eq!(address(&app, &moved).await, home);
+    // Without a relay, nobody's word counts for a link.
+    assert_eq!(address(&app, &request(MessageType::Discover, |_| {}, link)).await, home);
+}
+
+/// A fixed address is its node's, in and outside the pool, and nobody else gets it.
+#[tokio::test]
+async fn a_fixed_address_is_its_nodes_alone() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    let first = node(&app, "gpu-001", "52:54:00:aa:00:01").await;
+    let second = node(&app, "gpu-002", "52:54:00:aa:00:02").await;
+    let fixed = |last| Some(Ipv4Addr::new(10, 77, 0, last));
+    leases::fixed_address_set(&app, first, fixed(50), "admin")
+        .await
+        .unwrap();
+    leases::fixed_address_set(&app, second, fixed(100), "admin")
+        .await
+        .unwrap();
+    let taken = leases::fixed_address_set(&app, second, fixed(50), "admin").await;
+    assert!(
+        taken.unwrap_err().to_string().contains("another node's"),
+        "one address, two nodes"
+    );
+    for wrong in [[10, 77, 0, 1], [10, 77, 0, 255], [10, 78, 0, 1], [192, 168, 0, 9]] {
+        let refused = leases::fixed_address_set(&app, second, Some(wrong.into()), "admin").await;
+        assert!(refused.is_err(), "{wrong:?}");
+    }
+    let of = async |last| {
+        let change = |header: &mut Header| header.chaddr[5] = last;
+        address(&app, &request(MessageType::Discover, change, OptionList::new())).await
+    };
+    node(&app, "gpu-003", "52:54:00:aa:00:03").await;
+    assert_eq!(of(3).await, fixed(101), "the first of the pool is reserved");
+    assert_eq!(of(1).await, fixed(50));
+    assert_eq!(of(2).await, fixed(100));
+    let view = leases::fixed_address_set(&app, first, None, "admin").await.unwrap();
+    assert_eq!(view.record.fixed_address, None);
+    assert_eq!(of(1).await, fixed(102), "from the pool again");
 }
 
 const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 100)), 2070);

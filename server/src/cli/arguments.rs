@@ -122,6 +122,9 @@ pub enum NodeCommand {
         /// Which boot loader it gets
         #[arg(long)]
         chain: Option<ChainArgument>,
+        /// The IPv4 address its boot interface gets in DHCP mode full; empty: one from the pool
+        #[arg(long)]
+        address: Option<String>,
     },
     /// Hold a node back from remediation
     Hold {
@@ -143,6 +146,48 @@ pub enum NodeCommand {
         /// What, and where.
         #[command(flatten)]
         install: InstallArguments,
+        /// Have the agent of a running node restart it into the deployer now; without it, the node's next start does it
+        #[arg(long)]
+        restart: bool,
+    },
+    /// Boot a node into the rescue system, once: a shell on its consoles, and SSH
+    Rescue {
+        /// Id, name or MAC
+        node: String,
+        /// For whoever wonders
+        #[arg(long)]
+        reason: String,
+        /// The public key of whoever signs in; without it a key is made for this once and written to NODE-rescue-key
+        #[arg(long, value_name = "FILE")]
+        key: Option<std::path::PathBuf>,
+        /// Have the agent of a running node restart it now
+        #[arg(long)]
+        restart: bool,
+        /// Return at once, without waiting until the rescue system is up
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Show what a node boots next, or say it
+    Boot {
+        /// Id, name or MAC
+        node: String,
+        /// The deployer in memory only, once: inventory again, and wait; no disk is touched
+        #[arg(long, requires = "reason", group = "order")]
+        commission: bool,
+        /// Nothing, until the order is lifted: the machine stops in its loader
+        #[arg(long, requires = "reason", group = "order")]
+        hold: bool,
+        /// What its state says: lifts an order, and ends a rescue system
+        #[arg(long, group = "order", conflicts_with = "reason")]
+        normal: bool,
+        /// For whoever wonders
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Have the agent of a running node restart it into the network
+    Restart {
+        /// Id, name or MAC
+        node: String,
     },
     /// Rename a node
     Rename {

@@ -22,6 +22,8 @@ pub struct Node {
     #[serde(default)]
     pub address: Option<String>,
     #[serde(default)]
+    pub fixed_address: Option<String>,
+    #[serde(default)]
     pub ssh_host_keys: Vec<String>,
     pub inventory: Option<Inventory>,
     pub machine_id: String,
@@ -46,6 +48,40 @@ impl Node {
     pub fn reference(&self) -> &str {
         let named = self.name.as_ref().or(self.macs.first());
         named.unwrap_or(&self.id)
+    }
+}
+
+/// What a node boots next, besides what its state says.
+#[derive(Debug, Deserialize)]
+pub struct Boot {
+    pub order: Option<BootOrder>,
+    pub restart: Option<Restart>,
+}
+
+/// An order of a person.
+#[derive(Debug, Deserialize)]
+pub struct BootOrder {
+    pub kind: String,
+    pub reason: String,
+    pub ordered_by: String,
+    pub ordered_at: Timestamp,
+    pub address: Option<String>,
+    pub ssh_host_key: Option<String>,
+}
+
+/// A restart that its agent is to do.
+#[derive(Debug, Deserialize)]
+pub struct Restart {
+    pub ordered_by: String,
+    pub ordered_at: Timestamp,
+    pub answer: Option<String>,
+}
+
+impl Boot {
+    /// Where the rescue system is, and the key it shows, once it is up.
+    pub fn ssh(&self) -> Option<(&str, &str)> {
+        let order = self.order.as_ref()?;
+        order.address.as_deref().zip(order.ssh_host_key.as_deref())
     }
 }
 

@@ -4,6 +4,7 @@
 //! line and column, values that do not fit with their key.
 
 mod raw;
+mod subnets;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,6 +16,7 @@ use lifecycle::remediation::Limits;
 
 pub use raw::{DhcpMode, LogFormat};
 use raw::{RawRemediation, RawRollover, RawTftp, Unvalidated};
+pub use subnets::Subnet;
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -93,15 +95,22 @@ pub struct BootConfig {
     pub chain: Chain,
     /// Which boot loader the nodes of a group get, where it is another.
     pub chain_by_group: BTreeMap<String, Chain>,
-    /// Addresses given out in mode `full`: first and last.
-    pub pool: Option<(Ipv4Addr, Ipv4Addr)>,
-    /// Default gateway for nodes.
-    pub router: Option<Ipv4Addr>,
+    /// Where nodes boot: the appliance's own subnet first, then those behind relays.
+    pub subnets: Vec<Subnet>,
     /// Lease time in seconds.
     pub lease_secs: u32,
 }
 
 impl BootConfig {
+    /// The subnet with this address; the appliance's own where none is given.
+    #[must_use]
+    pub fn subnet(&self, address: Option<Ipv4Addr>) -> Option<&Subnet> {
+        match address {
+            None => self.subnets.first(),
+            Some(address) => self.subnets.iter().find(|subnet| subnet.network.contains(&address)),
+        }
+    }
+
     /// Base URL of the boot listener as nodes reach it.
     #[must_use]
     pub fn http_url(&self) -> String {
@@ -180,7 +189,7 @@ impl TryFrom<Unvalidated> for Config {
     fn try_from(raw: Unvalidated) -> Result<Self, ConfigError> {
         let value = |key, problem: String| ConfigError::Value { key, problem };
         let boot = raw.boot.map(|boot| -> Result<BootConfig, ConfigError> {
-            let interface = boot.interface.ok_or_else(|| {
+            let interface = boot.interface.clone().ok_or_else(|| {
                 value(
                     "boot.interface",
                     "expected the name of the interface on the provisioning network".to_owned(),
@@ -191,23 +200,7 @@ impl TryFrom<Unvalidated> for Config {
                 None => interface_address(&interface)
                     .map_err(|problem| value("boot.address", format!("not given, and {interface} {problem}")))?,
             };
-            let pool = match (boot.pool_first, boot.pool_last) {
-                (Some(first), Some(last)) if first <= last && address.contains(&first) && address.contains(&last) => {
-                    Some((first, last))
-                }
-                (None, None) if boot.dhcp != DhcpMode::Full => None,
-                (None, None) => {
-                    return Err(value(
-                        "boot.pool_first",
-                        "mode full needs pool_first and pool_last".to_owned(),
-                    ));
-                }
-                (first, last) => {
-                    let problem =
-                        format!("expected two ascending addresses inside {address}, found {first:?} to {last:?}");
-                    return Err(value("boot.pool_first", problem));
-                }
-            };
+            let subnets = subnets::subnets(&boot, address).map_err(|(key, problem)| value(key, problem))?;
             if !(60..=31_536_000).contains(&boot.lease_secs) {
                 return Err(value(
                     "boot.lease_secs",
@@ -234,8 +227,7 @@ impl TryFrom<Unvalidated> for Config {
                 loaders_dir: boot.loaders_dir,
                 chain: boot.chain,
                 chain_by_group: boot.chain_by_group,
-                pool,
-                router: boot.router,
+                subnets,
                 lease_secs: boot.lease_secs,
             })
         });
@@ -377,6 +369,14 @@ mod tests {
             (
                 format!("{boot}dhcp = \"full\"\npool_first = \"10.78.0.1\"\npool_last = \"10.78.0.9\"\n"),
                 "inside",
+            ),
+            (
+                format!("{boot}[[boot.subnets]]\nnetwork = \"10.78.0.0/24\"\n"),
+                "boot.subnets.router: expected the router of 10.78.0.0/24",
+            ),
+            (
+                format!("{boot}[[boot.subnets]]\nnetwork = \"10.77.0.128/25\"\nrouter = \"10.77.0.129\"\n"),
+                "10.77.0.128/25 lies in 10.77.0.0/24",
             ),
             (format!("{boot}dhcp = \"sometimes\"\n"), "line 4"),
             ("[boot]\n".to_owned(), "boot.interface"),

@@ -90,7 +90,18 @@ pub(super) struct RawBoot {
     pub pool_first: Option<Ipv4Addr>,
     pub pool_last: Option<Ipv4Addr>,
     pub router: Option<Ipv4Addr>,
+    pub subnets: Vec<RawSubnet>,
     pub lease_secs: u32,
+}
+
+/// A subnet behind a relay.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSubnet {
+    pub network: Ipv4Net,
+    pub pool_first: Option<Ipv4Addr>,
+    pub pool_last: Option<Ipv4Addr>,
+    pub router: Option<Ipv4Addr>,
 }
 
 impl Default for RawBoot {
@@ -109,6 +120,7 @@ impl Default for RawBoot {
             pool_first: None,
             pool_last: None,
             router: None,
+            subnets: Vec::new(),
             lease_secs: 3_600,
         }
     }

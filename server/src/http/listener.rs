@@ -71,7 +71,10 @@ where
     }
     tracker.close();
     if tokio::time::timeout(STOP_LIMIT, tracker.wait()).await.is_err() {
-        tracing::debug!(listener = how.name, "connections were still open when the server stopped");
+        tracing::debug!(
+            listener = how.name,
+            "connections were still open when the server stopped"
+        );
     }
 }
 

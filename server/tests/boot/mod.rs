@@ -1,5 +1,6 @@
 //! The boot listener.
 
+mod orders;
 mod ranges;
 mod support;
 mod wire;

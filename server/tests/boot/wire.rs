@@ -48,7 +48,10 @@ async fn grub_finds_the_length_of_what_it_fetches_and_the_connection_stays_open(
     let cancel = CancellationToken::new();
     let served = Listener::start(&[("grubx64.efi", b"a loader")], "").await;
     let mut stream = connect(served.router(), &cancel).await;
-    for path in ["/boot/v1/grub/52:54:00:12:34:56/grub.cfg", "/boot/v1/loaders/grubx64.efi"] {
+    for path in [
+        "/boot/v1/grub/52:54:00:12:34:56/grub.cfg",
+        "/boot/v1/loaders/grubx64.efi",
+    ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: 10.77.0.1\r\nUser-Agent: GRUB 2.06\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let (head, body) = tokio::time::timeout(LIMIT, answer(&mut stream)).await.unwrap();
@@ -57,6 +60,9 @@ async fn grub_finds_the_length_of_what_it_fetches_and_the_connection_stays_open(
         assert!(!body.is_empty());
     }
     cancel.cancel();
-    let closed = tokio::time::timeout(LIMIT, stream.read(&mut [0])).await.unwrap().unwrap();
+    let closed = tokio::time::timeout(LIMIT, stream.read(&mut [0]))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(closed, 0, "an idle connection is closed when the server stops");
 }

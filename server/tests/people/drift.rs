@@ -158,6 +158,7 @@ fn heartbeat(boot: u128, unix_ms: u64) -> protocol::latest::Heartbeat {
         uptime_secs: 60,
         rss_max_bytes: 1,
         unix_ms,
+        restart: None,
     }
 }
 

@@ -151,6 +151,7 @@ impl Server {
             uptime_secs: 60,
             rss_max_bytes: 1,
             unix_ms: 0,
+            restart: None,
         };
         plumbline::app::agents::heartbeat(&self.app, baseline.node_id, &heartbeat)
             .await

@@ -1,5 +1,7 @@
 //! From a machine's specification to QEMU's arguments: values in, values out.
 
+use crate::wire;
+use crate::wire::faults::Rates;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -32,6 +34,16 @@ pub enum BootProtocol {
     Pxe,
     /// UEFI HTTP boot.
     Http,
+}
+
+/// What firmware tries first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BootOrder {
+    /// The network, then the disks.
+    Network,
+    /// The disks, then the network.
+    Disks,
 }
 
 /// How a disk is attached.
@@ -70,7 +82,7 @@ pub struct Smbios {
     pub product: String,
 }
 
-/// A machine's description. It boots from the network first, then from its disks in order.
+/// A machine's description.
 #[derive(Debug, Clone, Serialize)]
 pub struct MachineSpec {
     /// What people and logs call it.
@@ -91,8 +103,14 @@ pub struct MachineSpec {
     pub boot_protocol: BootProtocol,
     /// Disks, in boot order.
     pub disks: Vec<DiskSpec>,
+    /// What firmware tries first.
+    pub boot_order: BootOrder,
     /// Identity.
     pub smbios: Smbios,
+    /// What its network cable does to frames; none: a good one.
+    pub cable: Option<Rates>,
+    /// Whether every frame of its network interface is written to `frames.pcap` in its folder.
+    pub is_recorded: bool,
 }
 
 impl MachineSpec {
@@ -109,12 +127,15 @@ impl MachineSpec {
             ovmf: ovmf.to_owned(),
             boot_protocol: BootProtocol::Pxe,
             disks: Vec::new(),
+            boot_order: BootOrder::Network,
             smbios: Smbios {
                 serial: format!("LAB{number:04}"),
                 uuid: format!("7fb5d2f0-77aa-4e1c-9d10-0000000000{number:02x}"),
                 manufacturer: "Plumbline".to_owned(),
                 product: "Virtual GPU node".to_owned(),
             },
+            cable: None,
+            is_recorded: false,
         }
     }
 
@@ -166,6 +187,9 @@ pub(crate) struct Files {
     pub(crate) qemu_log: PathBuf,
     pub(crate) pid: PathBuf,
     pub(crate) qmp_socket: PathBuf,
+    /// A folder for the sockets of a bad cable; its path is short enough for them.
+    pub(crate) wire: PathBuf,
+    pub(crate) frames: PathBuf,
 }
 
 /// The file of the variables that a machine's own copy starts from, in OVMF's folder; none for BIOS.
@@ -207,9 +231,13 @@ pub(crate) fn machine_arguments(spec: &MachineSpec, files: &Files) -> Vec<OsStri
     // A guest that waits for entropy at its first boot would look like a slow deployment.
     arguments.option("-object", "rng-random,id=rng0,filename=/dev/urandom");
     arguments.option("-device", "virtio-rng-pci,rng=rng0");
-    add_network(&mut arguments, spec);
+    add_network(&mut arguments, spec, files);
     for (number, disk) in spec.disks.iter().enumerate() {
-        add_disk(&mut arguments, number, disk);
+        let place = match spec.boot_order {
+            BootOrder::Network => number + 2,
+            BootOrder::Disks => number + 1,
+        };
+        add_disk(&mut arguments, number, place, disk);
     }
     arguments.0
 }
@@ -255,9 +283,34 @@ fn add_identity(arguments: &mut Arguments, smbios: &Smbios) {
     arguments.option("-uuid", uuid.as_str());
 }
 
-fn add_network(arguments: &mut Arguments, spec: &MachineSpec) {
-    let tap = format!("tap,id={NETDEV_ID},ifname={},script=no,downscript=no", spec.tap);
+fn add_network(arguments: &mut Arguments, spec: &MachineSpec, files: &Files) {
+    // What crosses the cable's sockets, or is recorded, is whole frames: without offloads.
+    let plain = spec.cable.is_some() || spec.is_recorded;
+    let offloads = if plain { ",vnet_hdr=off" } else { "" };
+    let tap = format!(
+        "tap,id={NETDEV_ID},ifname={},script=no,downscript=no{offloads}",
+        spec.tap
+    );
     arguments.option("-netdev", tap);
+    if spec.is_recorded {
+        let dump = format!("filter-dump,id=frames,netdev={NETDEV_ID},file=");
+        arguments.option("-object", path_option(&dump, &files.frames));
+    }
+    if spec.cable.is_some() {
+        for (number, (out, back)) in wire::DIRECTIONS.into_iter().enumerate() {
+            let queue = if number == 0 { "tx" } else { "rx" };
+            for name in [out, back] {
+                let socket = path_option(&format!("socket,id={name},path="), &files.wire.join(name));
+                arguments.option("-chardev", socket);
+            }
+            arguments.option(
+                "-object",
+                format!(
+                    "filter-redirector,id=cable-{queue},netdev={NETDEV_ID},queue={queue},outdev={out},indev={back}"
+                ),
+            );
+        }
+    }
     // Under UEFI the option ROM would put iPXE's network stack in front of the firmware's own, which is not what
     // metal has, and which confuses shim's TFTP. SeaBIOS has no network stack but the ROM.
     let rom = if spec.firmware == Firmware::Bios {
@@ -265,13 +318,20 @@ fn add_network(arguments: &mut Arguments, spec: &MachineSpec) {
     } else {
         ",romfile="
     };
+    let place = match spec.boot_order {
+        BootOrder::Network => 1,
+        BootOrder::Disks => spec.disks.len() + 1,
+    };
     arguments.option(
         "-device",
-        format!("virtio-net-pci,netdev={NETDEV_ID},mac={},bootindex=1{rom}", spec.mac),
+        format!(
+            "virtio-net-pci,netdev={NETDEV_ID},mac={},bootindex={place}{rom}",
+            spec.mac
+        ),
     );
 }
 
-fn add_disk(arguments: &mut Arguments, number: usize, disk: &DiskSpec) {
+fn add_disk(arguments: &mut Arguments, number: usize, place: usize, disk: &DiskSpec) {
     let device = match disk.bus {
         DiskBus::Virtio => "virtio-blk-pci",
         DiskBus::Nvme => "nvme",
@@ -279,10 +339,10 @@ fn add_disk(arguments: &mut Arguments, number: usize, disk: &DiskSpec) {
     // Host caching without flushes: a rack lives as long as its host does.
     let drive = format!("if=none,id=d{number},format=raw,cache=unsafe,discard=unmap,file=");
     arguments.option("-drive", path_option(&drive, &disk.path));
-    let (serial, bootindex) = (escaped(&disk.serial), number + 2);
+    let serial = escaped(&disk.serial);
     arguments.option(
         "-device",
-        format!("{device},drive=d{number},serial={serial},bootindex={bootindex}"),
+        format!("{device},drive=d{number},serial={serial},bootindex={place}"),
     );
 }
 
@@ -326,6 +386,8 @@ mod tests {
             qemu_log: folder.join("qemu.log"),
             pid: folder.join("pid"),
             qmp_socket: folder.join("qmp"),
+            wire: folder.join("wire"),
+            frames: folder.join("frames.pcap"),
         };
         let mut text = String::new();
         for word in machine_arguments(spec, &files) {
@@ -375,6 +437,26 @@ mod tests {
             "driver=cfi.pflash01,property=secure,value=on",
             "OVMF_CODE_4M.secboot.fd",
             "opt/org.tianocore/IPv4PXESupport,string=no",
+        ] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_cable_carries_whole_frames_in_both_directions() {
+        let mut spec = MachineSpec::numbered(1, Path::new("/lab/ovmf"));
+        assert!(!text(&spec).contains("filter-"));
+        spec.cable = Some(Rates {
+            dropped_percent: 5,
+            doubled_percent: 0,
+            swapped_percent: 0,
+        });
+        let text = text(&spec);
+        for words in [
+            "script=no,downscript=no,vnet_hdr=off",
+            "-chardev socket,id=tx-out,path=/lab/node1/wire/tx-out",
+            "filter-redirector,id=cable-tx,netdev=n0,queue=tx,outdev=tx-out,indev=tx-in",
+            "filter-redirector,id=cable-rx,netdev=n0,queue=rx,outdev=rx-out,indev=rx-in",
         ] {
             assert!(text.contains(words), "{words} in {text}");
         }

@@ -8,11 +8,13 @@ pub mod arguments;
 pub mod qmp;
 mod serial;
 
-pub use arguments::{BootProtocol, DiskBus, DiskSpec, Firmware, MachineSpec, Smbios};
+pub use arguments::{BootOrder, BootProtocol, DiskBus, DiskSpec, Firmware, MachineSpec, Smbios};
 
 use crate::netns::NetworkNamespace;
 use crate::process::{Supervised, text_of};
 use crate::wait::wait_until;
+use crate::wire::Wire;
+use crate::wire::faults::Fates;
 use anyhow::{Context as _, Result, bail};
 use arguments::{Files, firmware_variables_template, machine_arguments};
 use qmp::Qmp;
@@ -24,6 +26,10 @@ use std::time::Duration;
 
 /// The kernel's limit for a unix socket's path is 108 bytes with its NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// A slash and the longest name of a cable's socket.
+const WIRE_SOCKET_BYTES_MAX: usize = 7;
+/// A bad cable does the same in every run, as far as the frames are the same.
+const CABLE_SEED: u64 = 77;
 /// How long QEMU may take to answer on its control socket.
 const QMP_LIMIT: Duration = Duration::from_secs(10);
 /// How long QEMU may take to end after SIGTERM; it only has to close its files.
@@ -37,6 +43,7 @@ pub struct Machine {
     /// The `ip netns exec …` prefix is made from this name at each power-on.
     namespace: String,
     process: Option<Supervised>,
+    wire: Option<Wire>,
 }
 
 impl Machine {
@@ -56,7 +63,12 @@ impl Machine {
             qemu_log: folder.join("qemu.log"),
             pid: folder.join("pid"),
             qmp_socket: qmp_socket_path(&folder),
+            wire: wire_folder(&folder),
+            frames: folder.join("frames.pcap"),
         };
+        if spec.cable.is_some() {
+            fs::create_dir_all(&files.wire).with_context(|| format!("cannot make {}", files.wire.display()))?;
+        }
         prepare_variables(spec.firmware, &spec.ovmf, &files)?;
         for disk in &spec.disks {
             make_sparse(&disk.path, disk.size_bytes)?;
@@ -67,6 +79,7 @@ impl Machine {
             files,
             namespace: namespace.name().to_owned(),
             process: None,
+            wire: None,
         })
     }
 
@@ -78,6 +91,16 @@ impl Machine {
     /// The file that everything on the serial console is appended to, over all boots.
     pub fn serial_log(&self) -> &Path {
         &self.files.serial_log
+    }
+
+    /// What a bad cable has done to frames since the last power-on.
+    pub fn fates(&self) -> Option<Fates> {
+        self.wire.as_ref().map(Wire::fates)
+    }
+
+    /// The file that frames are recorded in, where they are.
+    pub fn frames(&self) -> &Path {
+        &self.files.frames
     }
 
     /// Changes the firmware setting of a machine that is off; its disks stay as they are.
@@ -93,6 +116,18 @@ impl Machine {
         Ok(())
     }
 
+    /// Changes what the firmware of a machine that is off tries first.
+    ///
+    /// # Errors
+    /// When it is on.
+    pub fn set_boot_order(&mut self, order: BootOrder) -> Result<()> {
+        if self.is_running()? {
+            bail!("{} is on: its boot order cannot be changed", self.spec.name);
+        }
+        self.spec.boot_order = order;
+        Ok(())
+    }
+
     /// Switches the machine on and returns once QEMU answers on its control socket.
     ///
     /// # Errors
@@ -103,6 +138,9 @@ impl Machine {
         }
         // One left by a QEMU that was killed would be taken for the new one's.
         let _absent = fs::remove_file(&self.files.qmp_socket);
+        if let Some(rates) = self.spec.cable {
+            self.wire = Some(Wire::open(&self.files.wire, rates, CABLE_SEED)?);
+        }
         let mut command = std::process::Command::new("ip");
         command.args(["netns", "exec", &self.namespace, "qemu-system-x86_64"]);
         command.args(machine_arguments(&self.spec, &self.files));
@@ -275,13 +313,23 @@ fn make_sparse(path: &Path, size_bytes: u64) -> Result<()> {
 
 /// Beside the machine's other files, unless that path is too long for a socket.
 fn qmp_socket_path(folder: &Path) -> PathBuf {
+    short_enough(folder.join("qmp"), 0)
+}
+
+/// As [`qmp_socket_path`], for a folder of sockets.
+fn wire_folder(folder: &Path) -> PathBuf {
+    short_enough(folder.join("wire"), WIRE_SOCKET_BYTES_MAX)
+}
+
+/// The path, or one of its name elsewhere when it is too long for a socket, or for one in it with `more` bytes.
+fn short_enough(beside: PathBuf, more: usize) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let beside = folder.join("qmp");
-    if beside.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+    if beside.as_os_str().len() + more <= SOCKET_PATH_BYTES_MAX {
         return beside;
     }
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("plumb-{}-{count}.qmp", std::process::id()))
+    let name = beside.file_name().unwrap_or_default().display().to_string();
+    std::env::temp_dir().join(format!("plumb-{}-{count}.{name}", std::process::id()))
 }
 
 #[cfg(test)]

@@ -22,6 +22,28 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const CLI_LIMIT: Duration = Duration::from_secs(60);
 
+/// How the appliance takes part in a rack's wire.
+#[derive(Debug, Clone)]
+pub struct BootSettings {
+    /// `boot.dhcp`.
+    pub dhcp: &'static str,
+    /// `boot.chain`.
+    pub chain: &'static str,
+    /// Further lines of `[boot]`.
+    pub more: String,
+}
+
+impl BootSettings {
+    /// The only DHCP server of the wire, with this choice of boot loaders.
+    pub fn alone(chain: &'static str) -> Self {
+        Self {
+            dhcp: "full",
+            chain,
+            more: String::new(),
+        }
+    }
+}
+
 /// A running appliance.
 #[derive(Debug)]
 pub struct Appliance {
@@ -33,8 +55,8 @@ pub struct Appliance {
 }
 
 impl Appliance {
-    /// Starts the server in a namespace of its own and signs in. `folder` holds its data, configuration and log; `chain`
-    /// is the site's choice of boot loaders.
+    /// Starts the server in a namespace of its own and signs in. `folder` holds its data, configuration and log; `settings`
+    /// say how it takes part in the wire.
     ///
     /// # Errors
     /// When it does not come up; the message carries the end of its log.
@@ -42,9 +64,12 @@ impl Appliance {
         environment: &LabEnvironment,
         namespace: NetworkNamespace,
         folder: &Path,
-        chain: &str,
+        settings: &BootSettings,
     ) -> Result<Self> {
-        fs::write(folder.join(CONFIGURATION), configuration(environment, folder, chain)?)?;
+        fs::write(
+            folder.join(CONFIGURATION),
+            configuration(environment, folder, settings)?,
+        )?;
         let mut server = spawn(&namespace, &environment.server, folder)?;
         let line = server.wait_line("password:", START_LIMIT)?;
         let password = line.split_whitespace().last().context("the first password")?.to_owned();
@@ -147,7 +172,19 @@ impl Appliance {
     /// # Errors
     /// When it does not end in time, or by a signal.
     pub fn cli_code(&self, arguments: &[&str], limit: Duration) -> Result<(i32, String)> {
-        let captured = self.run_within(arguments, limit)?;
+        self.code_of(arguments, None, limit)
+    }
+
+    /// As [`Appliance::cli_code`], called in this folder: some commands write files there.
+    ///
+    /// # Errors
+    /// As [`Appliance::cli_code`].
+    pub fn cli_code_in(&self, folder: &Path, arguments: &[&str], limit: Duration) -> Result<(i32, String)> {
+        self.code_of(arguments, Some(folder), limit)
+    }
+
+    fn code_of(&self, arguments: &[&str], folder: Option<&Path>, limit: Duration) -> Result<(i32, String)> {
+        let captured = self.run_in(folder, arguments, limit)?;
         let code = captured.status.code().context("the command was ended by a signal")?;
         ensure!(
             code != 1,
@@ -159,11 +196,14 @@ impl Appliance {
     }
 
     fn run(&self, arguments: &[&str]) -> Result<Captured> {
-        self.run_within(arguments, CLI_LIMIT)
+        self.run_in(None, arguments, CLI_LIMIT)
     }
 
-    fn run_within(&self, arguments: &[&str], limit: Duration) -> Result<Captured> {
+    fn run_in(&self, folder: Option<&Path>, arguments: &[&str], limit: Duration) -> Result<Captured> {
         let mut command = self.namespace.command(&self.binary);
+        if let Some(folder) = folder {
+            command.current_dir(folder);
+        }
         command.args(arguments);
         command.env("PLUMBLINE_PASSWORD", &self.password);
         self.add_login(&mut command);
@@ -326,12 +366,13 @@ fn status_kib(text: &str, field: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix(field)?.split_whitespace().next()?.parse().ok())
 }
 
-fn configuration(environment: &LabEnvironment, folder: &Path, chain: &str) -> Result<String> {
+fn configuration(environment: &LabEnvironment, folder: &Path, settings: &BootSettings) -> Result<String> {
+    let BootSettings { dhcp, chain, more } = settings;
     let key = fs::read_to_string(folder.join("operator.pub")).context("the operator's public key")?;
     Ok(format!(
         "data_dir = {data:?}\n\n\
-         [boot]\ninterface = \"{BRIDGE}\"\ndhcp = \"full\"\nchain = \"{chain}\"\nloaders_dir = {loaders:?}\n\
-         pool_first = \"10.77.0.100\"\npool_last = \"10.77.0.199\"\n\n\
+         [boot]\ninterface = \"{BRIDGE}\"\ndhcp = \"{dhcp}\"\nchain = \"{chain}\"\nloaders_dir = {loaders:?}\n\
+         pool_first = \"10.77.0.100\"\npool_last = \"10.77.0.199\"\n{more}\n\
          [people]\nlisten = \"{PEOPLE}\"\n\n\
          [site]\nauthorized_keys = [{key:?}]\n",
         data = folder.join("data"),

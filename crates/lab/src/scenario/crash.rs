@@ -2,7 +2,7 @@
 
 use super::BootKind;
 use super::fleet::FleetRun;
-use super::install::{NODE_NAME, Run};
+use super::run::{NODE_NAME, Run};
 use super::step;
 use crate::environment::LabEnvironment;
 use crate::simulated::node_name;

@@ -3,7 +3,7 @@
 
 use super::appliance::{self, Appliance};
 use super::fleet::Fleet;
-use super::install::{NODE_NAME, Run};
+use super::run::{NODE_NAME, Run};
 use super::{BootKind, DemoOptions, step};
 use crate::forward::Forward;
 use crate::interrupt;

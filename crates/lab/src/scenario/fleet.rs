@@ -1,6 +1,6 @@
 //! Simulated fleets beside the real appliance: many nodes, real agents, no machines.
 
-use super::appliance::Appliance;
+use super::appliance::{Appliance, BootSettings};
 use super::{images, run_folder, step};
 use crate::environment::LabEnvironment;
 use crate::netns::NetworkNamespace;
@@ -196,7 +196,7 @@ impl FleetRun {
         images::provide(environment, &folder.join("data"))?;
         simulated::provide_image(&folder.join("data"))?;
         let namespace = NetworkNamespace::create_unique(purpose)?;
-        let appliance = Appliance::start(environment, namespace, &folder, "auto")?;
+        let appliance = Appliance::start(environment, namespace, &folder, &BootSettings::alone("auto"))?;
         step(&format!("the appliance is up; logs in {}", folder.display()));
         let fleet = Fleet::power_on(appliance.namespace(), &folder, 1, nodes)?;
         Ok(Self {

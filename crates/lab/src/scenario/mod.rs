@@ -1,5 +1,6 @@
 //! What is played in a rack: the end-to-end run and the demonstration.
 
+mod again;
 mod appliance;
 mod boot_kind;
 mod crash;
@@ -8,10 +9,16 @@ mod demo;
 mod fleet;
 mod images;
 mod install;
+mod neighbours;
+mod relay;
+mod rescue;
+mod run;
+mod site_dhcp;
 mod tamper;
 
 use crate::command::run_checked;
 use crate::environment::LabEnvironment;
+use crate::wire::faults::Rates;
 use anyhow::{Result, bail};
 use serde_json::Value;
 use std::fs;
@@ -20,10 +27,31 @@ use std::process::Command;
 use std::time::Duration;
 
 pub use boot_kind::BootKind;
+use clap::ValueEnum;
 use crash::Victim;
 
+/// What may be wrong in a rack while the end-to-end run is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fault {
+    /// 5 % of frames lost, 5 % doubled, 5 % swapped with the next, each way
+    Lossy,
+}
+
+impl Fault {
+    const fn cable(self) -> Rates {
+        match self {
+            Self::Lossy => Rates {
+                dropped_percent: 5,
+                doubled_percent: 5,
+                swapped_percent: 5,
+            },
+        }
+    }
+}
+
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 8] = [
+pub const SCENARIOS: [(&str, &str); 13] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -50,6 +78,23 @@ pub const SCENARIOS: [(&str, &str); 8] = [
         "one pack damaged on the server: a failed deployment that says so",
     ),
     (
+        "stranger",
+        "beside the site's own DHCP and boot service nothing is said to a machine that nobody listed; a listed one is installed",
+    ),
+    (
+        "second-dhcp",
+        "another DHCP server on the segment: it is named, and the node is installed all the same",
+    ),
+    ("relay", "a node in another subnet, behind a DHCP relay, is installed"),
+    (
+        "rescue",
+        "a running node is sent into the rescue system: shell on the console, SSH with a key for this once, and back",
+    ),
+    (
+        "reimage-by-agent",
+        "a running node whose firmware starts from its disk is installed again, without a BMC",
+    ),
+    (
         "other-firmware",
         "a node installed by one firmware starts by the other, and by the first again, with zero drift",
     ),
@@ -62,6 +107,8 @@ pub struct E2eOptions {
     pub environment: LabEnvironment,
     /// How the nodes start.
     pub firmware: BootKind,
+    /// What is wrong with the machine's cable; for `install` alone.
+    pub fault: Option<Fault>,
     /// The scenario; `install` when absent.
     pub scenario: Option<String>,
 }
@@ -82,7 +129,12 @@ pub struct DemoOptions {
 pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
     options.environment.check()?;
     match options.scenario.as_deref().unwrap_or("install") {
-        "install" => install::end_to_end(&options.environment, options.firmware),
+        "install" => install::end_to_end(&options.environment, options.firmware, options.fault),
+        "stranger" => neighbours::stranger(&options.environment, options.firmware),
+        "second-dhcp" => neighbours::second_dhcp(&options.environment, options.firmware),
+        "relay" => relay::play(&options.environment, options.firmware),
+        "rescue" => rescue::play(&options.environment, options.firmware),
+        "reimage-by-agent" => again::by_agent(&options.environment, options.firmware),
         "baseline-suspect" => fleet::baseline_suspect(&options.environment),
         "kill-server" => crash::kill(&options.environment, Victim::Server),
         "kill-postgres" => crash::kill(&options.environment, Victim::Postgres),

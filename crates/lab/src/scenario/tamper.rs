@@ -1,6 +1,6 @@
 //! Somebody works on a running node over SSH; what they leave is found and repaired.
 
-use super::install::Run;
+use super::run::Run;
 use super::step;
 use crate::ssh::SshTarget;
 use crate::wait::wait_until;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use plumbline_agent::api::Api;
 use plumbline_agent::deploy::{self, Context};
 use plumbline_agent::node::NodeParts;
@@ -85,6 +85,7 @@ impl SimulatedNode {
             match ramdisk::next_task(&context.api).await {
                 Ok(Task::Wait { .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
                 Ok(Task::Reboot { .. }) => return Ok(()),
+                Ok(Task::Rescue { .. }) => bail!("a simulated node has no rescue system"),
                 Ok(Task::Deploy(spec)) => return self.install(&spec, &context).await,
                 // A server that is away is waited for, as in the ramdisk.
                 Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,

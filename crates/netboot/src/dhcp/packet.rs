@@ -22,6 +22,9 @@ const FILE: std::ops::Range<usize> = 108..236;
 const OPCODE_REQUEST: u8 = 1;
 const OPCODE_REPLY: u8 = 2;
 
+/// Sub-option of option 82 with an address of the link that the client is on (RFC 3527 section 2).
+const RELAY_LINK_SELECTION: u8 = 5;
+
 /// Hardware type of Ethernet (RFC 1700, ARP).
 pub const HTYPE_ETHERNET: u8 = 1;
 /// Hardware type of InfiniBand (RFC 4390).
@@ -338,6 +341,33 @@ impl Request {
     /// Option 50: the address the client wants.
     pub fn requested_address(&self) -> Option<Ipv4Addr> {
         self.options.address(code::REQUESTED_ADDRESS).ok().flatten()
+    }
+
+    /// An address of the subnet that the client is in, for the choice of its own address; none: the subnet of the
+    /// interface it was heard on.
+    ///
+    /// Behind a relay: the link that the relay names (RFC 3527), or the relay's own address. Without one, an address
+    /// that the client has already: a renewal comes straight from its subnet through the router.
+    pub fn subnet_address(&self) -> Option<Ipv4Addr> {
+        let known = |address: Ipv4Addr| Some(address).filter(|address| !address.is_unspecified());
+        match known(self.header.giaddr) {
+            // Only a relay says where its client is: a client could write itself into any subnet.
+            Some(relay) => Some(self.relay_link().unwrap_or(relay)),
+            None => known(self.header.ciaddr),
+        }
+    }
+
+    /// Option 82, sub-option 5 (RFC 3527): the link that the client is on, where a relay's own address lies elsewhere.
+    fn relay_link(&self) -> Option<Ipv4Addr> {
+        let mut rest = self.relay_agent_info()?;
+        while let [code, length, tail @ ..] = rest {
+            let (value, tail) = tail.split_at_checked(usize::from(*length))?;
+            if *code == RELAY_LINK_SELECTION {
+                return Some(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?));
+            }
+            rest = tail;
+        }
+        None
     }
 
     /// Option 54: the server the client talks to.

@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ATTEMPTS, Checked};
+use super::{ATTEMPTS, Checked, HOLD_SECS};
 
 /// Starts the fallback loader of the disk that `root` was set to. Firmware verifies it as it would itself.
 const CHAIN: &str = "if chainloader ($root)/EFI/BOOT/BOOTX64.EFI; then boot; fi";
@@ -42,6 +42,11 @@ pub(super) fn boot_local(said: &str, label: &str) -> String {
 
 pub(super) fn refuse(said: &str) -> String {
     format!("echo '{said}'\nsleep 10\n{}", leave())
+}
+
+/// A script that fetched itself again would nest in itself without end, so the machine starts over.
+pub(super) fn hold(said: &str) -> String {
+    format!("echo '{said}'\nsleep {HOLD_SECS}\nreboot\n")
 }
 
 pub(super) fn deployer(boot: &Checked) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ATTEMPTS, Checked};
+use super::{ATTEMPTS, Checked, HOLD_SECS};
 
 /// Leaves iPXE so that the firmware takes the next boot device. BIOS firmware often starts over with the network
 /// instead, so there the first disk is started from here.
@@ -17,6 +17,11 @@ pub(super) fn boot_local(said: &str, label: &str) -> String {
 
 pub(super) fn refuse(said: &str) -> String {
     format!("#!ipxe\necho {said}\nsleep 10\n{LEAVE}")
+}
+
+/// Fetched again, the script takes this one's place: nothing piles up while a machine is held.
+pub(super) fn hold(said: &str, url: &str) -> String {
+    format!("#!ipxe\necho {said}\nsleep {HOLD_SECS}\nchain --replace --autofree {url} || reboot\n")
 }
 
 pub(super) fn deployer(boot: &Checked) -> String {

@@ -23,6 +23,8 @@ pub const COMMAND_LINE_BYTES_MAX: usize = 2048;
 pub const INITRDS_MAX: usize = 16;
 /// Times the deployer is tried before the script gives up.
 const ATTEMPTS: u32 = 5;
+/// Seconds after which a machine that is held asks again.
+const HOLD_SECS: u32 = 300;
 /// Most characters of a FAT volume's label.
 const LABEL_CHARS_MAX: usize = 11;
 
@@ -194,6 +196,18 @@ pub fn refuse(language: Language, reason: &str) -> String {
         Language::Ipxe => ipxe::refuse(&said),
         Language::Grub => grub::refuse(&said),
     }
+}
+
+/// Keeps a machine where it is: it shows why, and asks for its script again every five minutes. `script_url` is where.
+///
+/// Errors: a URL that is none.
+pub fn hold(language: Language, reason: &str, script_url: &str) -> Result<String, ScriptError> {
+    let said = format!("Plumbline holds this machine: {}", plain(reason));
+    let url = url("script URL", script_url)?;
+    Ok(match language {
+        Language::Ipxe => ipxe::hold(&said, &url),
+        Language::Grub => grub::hold(&said),
+    })
 }
 
 /// Starts the deployer; on failure says so and tries again a few times, then reboots: the server may be back by then,

@@ -68,6 +68,29 @@ pub struct Heartbeat {
     pub rss_max_bytes: u64,
     /// Node clock, milliseconds since 1970, so that skew is seen.
     pub unix_ms: u64,
+    /// What came of the restart that the server asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartAnswer>,
+}
+
+/// A restart into the network, which is carried out once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartOrder {
+    /// The order's id.
+    pub id: Uuid,
+    /// MAC of the interface that it last booted from, lower case with colons; none: any of the machine's.
+    pub boot_mac: Option<String>,
+}
+
+/// What an agent says of a restart that it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartAnswer {
+    /// The restart's id.
+    pub id: Uuid,
+    /// Whether the machine restarts now.
+    pub will_restart: bool,
+    /// For people: how the network was chosen for the next start, or why not.
+    pub detail: String,
 }
 
 /// Answer to a heartbeat.
@@ -84,6 +107,9 @@ pub struct HeartbeatReply {
     /// A job waits to be pulled.
     #[serde(default)]
     pub job_waiting: bool,
+    /// Restart into the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartOrder>,
     /// Server clock, milliseconds since 1970.
     pub unix_ms: u64,
 }

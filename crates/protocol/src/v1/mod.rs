@@ -7,14 +7,15 @@ mod job;
 mod ramdisk;
 
 pub use agent::{
-    Baseline, DriftReport, Heartbeat, HeartbeatReply, NotLookedAt, ReportKind, ReportReply, RootSummary, ScanSummary,
+    Baseline, DriftReport, Heartbeat, HeartbeatReply, NotLookedAt, ReportKind, ReportReply, RestartAnswer,
+    RestartOrder, RootSummary, ScanSummary,
 };
 pub use deploy::{
     Authority, DeploySpec, DiskRule, Layout, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Stage,
 };
 pub use inventory::{Cpu, Disk, Dmi, Inventory, Nic, PciDevice};
 pub use job::{Job, JobOutcome, RepairStep, SecretDigestKey, SignedJob, StepOutcome, StepResult, Verb};
-pub use ramdisk::{Claim, ClaimReply, Clock, Task};
+pub use ramdisk::{Claim, ClaimReply, Clock, RescueUp, Task};
 
 /// Paths on the agents' listener and the boot listener; the server routes and the agent calls by these names.
 pub mod paths {
@@ -32,6 +33,8 @@ pub mod paths {
     pub const TASK: &str = "/agent/v1/task";
     /// POST `{DEPLOYMENTS}/{id}/progress`, `/render`, `/outcome`.
     pub const DEPLOYMENTS: &str = "/agent/v1/deployments";
+    /// POST [`super::RescueUp`].
+    pub const RESCUE: &str = "/agent/v1/rescue";
     /// GET: [`super::Baseline`].
     pub const BASELINE: &str = "/agent/v1/baseline";
     /// GET `{MANIFESTS}/{digest}` and `{MANIFESTS}/{digest}/signature`: canonical bytes.

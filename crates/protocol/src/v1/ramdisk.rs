@@ -37,6 +37,13 @@ pub struct ClaimReply {
     pub certificate: String,
 }
 
+/// The rescue system is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RescueUp {
+    /// The host key that it shows, in OpenSSH's one-line form; made for this boot and forgotten with it.
+    pub ssh_host_key: String,
+}
+
 /// What a waiting deployer is to do next.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "task", rename_all = "snake_case")]
@@ -48,6 +55,13 @@ pub enum Task {
     },
     /// Install. No reboot is needed between approval and this.
     Deploy(Box<DeploySpec>),
+    /// Let a person in: a shell on the consoles, and SSH for one key. Asked for again and again while it lasts.
+    Rescue {
+        /// One line of an authorized_keys file.
+        authorized_key: String,
+        /// For people: who ordered it, and why.
+        reason: String,
+    },
     /// Restart: the server has nothing for this machine to do in the ramdisk.
     Reboot {
         /// For people.

@@ -197,6 +197,7 @@ fn heartbeat(boot: u128, sequence: u64) -> Heartbeat {
         uptime_secs: 1,
         rss_max_bytes: 1,
         unix_ms: 0,
+        restart: None,
     }
 }
 

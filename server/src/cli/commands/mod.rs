@@ -1,6 +1,7 @@
 //! What each command does: ask the server, show the answer.
 
 mod audit;
+mod boot;
 mod build;
 mod discovery;
 mod drift;

@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::boot;
 use crate::cli::arguments::{ChainArgument, InstallArguments, NodeCommand};
 use crate::cli::client::{Client, is_refusal};
 use crate::cli::output::{self, Output};
@@ -47,16 +48,21 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
                 .await?;
             output.show(&answer, render::deployment)
         }
-        NodeCommand::Deploy { node, install } => {
-            let body = json!({ "image": install.image, "disk": disk(install) });
+        NodeCommand::Deploy { node, install, restart } => {
+            let body = json!({ "image": install.image, "disk": disk(install), "restart": restart });
             let answer = client
                 .send(Method::POST, &["nodes", node, "deployments"], Some(&body))
                 .await?;
             output.show(&answer, render::deployment)
         }
-        NodeCommand::Set { node, place, chain } => {
+        NodeCommand::Set {
+            node,
+            place,
+            chain,
+            address,
+        } => {
             let chain = chain.map(ChainArgument::as_str);
-            let body = json!({ "group": place.group, "rack": place.rack, "chain": chain });
+            let body = json!({ "group": place.group, "rack": place.rack, "chain": chain, "address": address });
             let answer = client.send(Method::PATCH, &["nodes", node], Some(&body)).await?;
             output.show(&answer, render::node)
         }
@@ -72,6 +78,40 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
             output.show(&answer, |node: &Node, _| {
                 format!("{} may be repaired again\n", text::cell(node.reference()))
             })
+        }
+        NodeCommand::Rescue {
+            node,
+            reason,
+            key,
+            restart,
+            no_wait,
+        } => {
+            let wanted = boot::Rescue {
+                node,
+                reason,
+                key: key.as_deref(),
+                restart: *restart,
+                wait: !no_wait,
+            };
+            boot::rescue(client, output, &wanted).await
+        }
+        NodeCommand::Boot {
+            node,
+            commission,
+            hold,
+            normal,
+            reason,
+        } => {
+            let kind = match (commission, hold) {
+                (true, _) => Some("commission"),
+                (_, true) => Some("hold"),
+                _ => None,
+            };
+            boot::boot(client, output, node, kind, *normal, reason.as_deref()).await
+        }
+        NodeCommand::Restart { node } => {
+            let answer = client.send(Method::POST, &["nodes", node, "restart"], None).await?;
+            output.show(&answer, render::boot)
         }
         NodeCommand::Rename { node, name } => {
             let body = json!({ "name": name });

@@ -1,11 +1,13 @@
 //! Answers as people read them. Pure: everything that changes comes in through [`Context`](super::text::Context).
 
+mod boot;
 mod discovery;
 mod drift;
 mod images;
 mod nodes;
 mod remediation;
 
+pub use boot::boot;
 pub use discovery::{dhcp_servers, sightings, windows};
 pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};
 pub use images::{image, image_check, images};

@@ -47,7 +47,7 @@ pub fn node(node: &Node, context: &Context) -> String {
         ("rack", node.rack.clone().unwrap_or_else(|| "-".to_owned())),
         ("boot chain", node.chain.clone()),
         ("MACs", node.macs.join(", ")),
-        ("address", node.address.clone().unwrap_or_else(|| "-".to_owned())),
+        ("address", address(node)),
         ("machine id", node.machine_id.clone()),
     ];
     if let Some(hold) = &node.hold {
@@ -70,6 +70,16 @@ pub fn node(node: &Node, context: &Context) -> String {
         Some(inventory) => hardware(inventory, &mut rows),
     }
     pairs(context, rows)
+}
+
+fn address(node: &Node) -> String {
+    match (&node.address, &node.fixed_address) {
+        (Some(has), Some(fixed)) if has == fixed => format!("{has} (fixed)"),
+        (Some(has), Some(fixed)) => format!("{has}; from its next start {fixed} (fixed)"),
+        (None, Some(fixed)) => format!("{fixed} (fixed)"),
+        (Some(has), None) => has.clone(),
+        (None, None) => "-".to_owned(),
+    }
 }
 
 fn state(node: &Node) -> String {

@@ -14,7 +14,7 @@ use axum::{Extension, Json, Router};
 use manifest::Digest;
 use protocol::latest::{
     Baseline, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, Inventory, JobOutcome, Outcome, Progress,
-    RenderReply, RenderRequest, ReportReply, SecretDigestKey, Task, paths,
+    RenderReply, RenderRequest, ReportReply, RescueUp, SecretDigestKey, Task, paths,
 };
 use protocol::limits;
 use protocol::{DeploymentId, JobId};
@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::app::contents::{self, NodeContent};
-use crate::app::{App, AppError, agents, enrol, remediation};
+use crate::app::{App, AppError, agents, boot_orders, enrol, remediation};
 use crate::http::error::ErrorBody;
 
 pub use identity::{Agent, Peer};
@@ -36,6 +36,7 @@ pub fn router(app: App) -> Router {
         .route(paths::CLAIM, post(claim))
         .route(paths::INVENTORY, post(inventory))
         .route(paths::TASK, get(task))
+        .route(paths::RESCUE, post(rescue_up))
         .route(&format!("{deployments}/{{id}}/progress"), post(progress))
         .route(&format!("{deployments}/{{id}}/render"), post(render))
         .route(&format!("{deployments}/{{id}}/outcome"), post(outcome))
@@ -117,6 +118,17 @@ async fn task(
 ) -> Result<Json<Task>, AppError> {
     let wait = Duration::from_secs(query.wait_secs.min(limits::TASK_WAIT_SECS_MAX));
     enrol::task(&app, &ramdisk, wait).await.map(Json)
+}
+
+async fn rescue_up(
+    State(app): State<App>,
+    Extension(peer): Extension<Peer>,
+    ramdisk: enrol::Ramdisk,
+    Body(body): Body<RescueUp>,
+) -> Result<StatusCode, AppError> {
+    boot_orders::rescue_up(&app, &ramdisk, &peer.address.ip().to_string(), &body)
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn progress(

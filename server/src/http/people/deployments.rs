@@ -7,10 +7,11 @@ use protocol::DeploymentId;
 use protocol::latest::DiskRule;
 use serde::Deserialize;
 use store::DeploymentRecord;
+use time::OffsetDateTime;
 
 use super::extract::{Body, Named};
 use super::identity::{Admin, Viewer};
-use crate::app::{App, AppError, deployments, nodes};
+use crate::app::{App, AppError, boot_orders, deployments, nodes};
 use crate::http::error::ErrorBody;
 
 /// A deployment to be made.
@@ -22,6 +23,9 @@ pub(super) struct DeploymentRequest {
     /// Which disk; needed when the node has several.
     #[serde(default)]
     disk: DiskRule,
+    /// Have the agent of a running node restart it into the deployer now.
+    #[serde(default)]
+    restart: bool,
 }
 
 /// Asks for a deployment. The node's disk is wiped when it next boots its deployer.
@@ -35,8 +39,15 @@ pub(super) async fn node_deploy(
     Body(request): Body<DeploymentRequest>,
 ) -> Result<(StatusCode, Json<DeploymentRecord>), AppError> {
     let node = nodes::node_find(&app, &node).await?;
-    let DeploymentRequest { image, disk } = request;
+    let DeploymentRequest { image, disk, restart } = request;
+    if restart {
+        // Before anything is ordered: a deployment that nobody can start now is not what was asked for.
+        boot_orders::agent_check(&app.store.node_get(node).await?, OffsetDateTime::now_utc())?;
+    }
     let deployment = deployments::request(&app, node, &image, disk, &user.name).await?;
+    if restart {
+        boot_orders::restart(&app, node, &user.name).await?;
+    }
     Ok((StatusCode::CREATED, Json(app.store.deployment_get(deployment).await?)))
 }
 

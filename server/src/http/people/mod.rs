@@ -6,6 +6,7 @@
 //! The OpenAPI document comes from the same routes that answer; a test walks it and asks each route without a token and
 //! as a viewer, so that a route cannot be added and left open.
 
+mod boot_orders;
 mod deployments;
 mod discovery;
 mod drift;
@@ -123,6 +124,12 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(nodes::node_approve))
         .routes(routes!(nodes::node_release))
         .routes(routes!(nodes::node_hold, nodes::node_let_go))
+        .routes(routes!(
+            boot_orders::node_boot,
+            boot_orders::node_boot_order,
+            boot_orders::node_boot_lift
+        ))
+        .routes(routes!(boot_orders::node_restart))
         .routes(routes!(nodes::node_drift))
         .routes(routes!(drift::node_drift_history))
         .routes(routes!(events::node_events))

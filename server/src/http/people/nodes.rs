@@ -11,6 +11,7 @@ use store::{DeploymentRecord, NodeChange};
 use super::extract::{Body, Named};
 use super::identity::{Admin, Viewer};
 use crate::app::drift::{self, NodeDrift};
+use crate::app::leases;
 use crate::app::nodes::{self, NodeView};
 use crate::app::{App, AppError};
 use crate::http::error::ErrorBody;
@@ -38,6 +39,8 @@ pub(super) struct NodeChanges {
     /// Which boot loader it gets: `auto` (what its group or the site says), `ipxe`, `grub` or `http`.
     #[schema(value_type = Option<String>)]
     chain: Option<Chain>,
+    /// The IPv4 address that its boot interface gets in DHCP mode `full`; empty: one from the pool.
+    address: Option<String>,
 }
 
 /// Why a node is held back.
@@ -113,9 +116,20 @@ pub(super) async fn node_change(
         group,
         rack,
         chain,
+        address,
     } = changes;
     if group.is_some() || rack.is_some() || chain.is_some() {
         nodes::node_place(&app, node, NodeChange { group, rack, chain }, &user.name).await?;
+    }
+    if let Some(address) = address {
+        let address =
+            match address.as_str() {
+                "" => None,
+                text => Some(text.parse().map_err(|_| {
+                    AppError::Invalid(format!("address {text:?}: expected an IPv4 address, or nothing"))
+                })?),
+            };
+        leases::fixed_address_set(&app, node, address, &user.name).await?;
     }
     Ok(Json(match name {
         Some(name) => nodes::node_rename(&app, node, &name, &user.name).await?,
