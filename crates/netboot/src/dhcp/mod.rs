@@ -12,6 +12,7 @@ pub mod identity;
 pub mod options;
 pub mod packet;
 pub mod policy;
+mod relay;
 pub mod reply;
 pub mod socket;
 mod text;
@@ -24,5 +25,6 @@ pub use packet::{Header, MessageType, Request};
 pub use policy::{
     Context, Decision, Destination, IgnoreReason, LeaseEvent, LeaseOffer, Mode, NodeStanding, Port, ReplyPlan, answer,
 };
+pub use relay::RelayAgentInfo;
 pub use reply::Reply;
 pub use socket::{BackendError, DhcpBackend, DhcpConfig, DhcpPorts, DhcpServer, Standing};
