@@ -12,6 +12,7 @@ mod clock;
 mod command_line;
 mod console;
 pub mod inventory;
+pub mod lldp;
 mod modules;
 mod mounts;
 mod network;
@@ -22,7 +23,7 @@ mod tasks;
 use std::path::Path;
 use std::time::Duration;
 
-use protocol::latest::{Authority, Inventory, paths};
+use protocol::latest::{Authority, Inventory, LldpListening, paths};
 
 use crate::api::{Api, ApiError};
 use crate::deploy::{Context, chain};
@@ -107,13 +108,17 @@ async fn story(console: &Console) -> Result<End, Stop> {
         reply.node_name.as_deref().unwrap_or("known, and has no name yet")
     ));
 
-    let inventory = {
+    let mut inventory = {
         let mac = mac.clone();
         blocking(move || Ok(inventory::read(Path::new("/"), Some(&mac)))).await?
     };
+    inventory.lldp = LldpListening::Listening;
     send_inventory(&api, &inventory, console)
         .await
         .map_err(|error| refused(&error))?;
+
+    // After the first inventory, so that the one that knows more is the last.
+    let ports = tokio::spawn(ports(api.clone(), mac.clone(), console.clone()));
 
     console.stage("ready; the server decides what happens next");
     let context = Context {
@@ -123,7 +128,40 @@ async fn story(console: &Console) -> Result<End, Stop> {
         boot_mac: mac,
         console: console.clone(),
     };
-    Ok(tasks::run(&context, &mut lease).await)
+    let end = tasks::run(&context, &mut lease).await;
+    ports.abort();
+    Ok(end)
+}
+
+/// Listens for switches and sends a second inventory with what they said. Whatever goes wrong here is told in it, and
+/// stops nothing.
+async fn ports(api: Api, mac: String, console: Console) {
+    let inventory = blocking(move || {
+        let read = || inventory::read(Path::new("/"), Some(&mac));
+        Ok(match lldp::Opened::all(Path::new("/")) {
+            Ok(opened) => {
+                let (heard, took) = opened.listen(lldp::LIMIT);
+                // While the interfaces are up: those without a cable are told from those that were only down.
+                let mut inventory = read();
+                lldp::add(&mut inventory, &heard, took);
+                inventory
+            }
+            Err(reason) => Inventory {
+                lldp: LldpListening::Failed { reason },
+                ..read()
+            },
+        })
+    })
+    .await;
+    let Ok(inventory) = inventory else { return };
+    for nic in &inventory.nics {
+        if let Some(neighbour) = &nic.lldp {
+            console.say(format!("{} is plugged into {}", nic.name, neighbour.switch_port()));
+        }
+    }
+    if let Err(error) = send_inventory(&api, &inventory, &console).await {
+        console.say(format!("the switch ports were not told: {}", chain(&error)));
+    }
 }
 
 /// Drivers, the boot interface, its lease. Blocks.

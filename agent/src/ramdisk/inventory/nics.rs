@@ -35,6 +35,7 @@ fn nic(folder: &Path, name: String, boot_mac: Option<&str>) -> Option<Nic> {
         link: number::<u8>(&folder.join("carrier")) == Some(1),
         mac: address,
         name,
+        lldp: None,
     })
 }
 

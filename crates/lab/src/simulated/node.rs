@@ -153,6 +153,7 @@ impl SimulatedNode {
             class: "0302".to_owned(),
         };
         Inventory {
+            lldp: Default::default(),
             cpu: Cpu {
                 model: Some("Simulated CPU".to_owned()),
                 sockets: 2,
@@ -169,6 +170,7 @@ impl SimulatedNode {
                 speed_mbps: Some(100_000),
                 link: true,
                 boot: true,
+                lldp: None,
             }],
             pci: (0..GPUS).map(gpu).collect(),
             dmi: Dmi {

@@ -22,9 +22,54 @@ pub struct Inventory {
     /// Whether Secure Boot was on; none: unknown, or no UEFI.
     #[serde(default)]
     pub secure_boot: Option<bool>,
+    /// How long switches were listened for; a port that is not there then was not heard, which says nothing of the cable.
+    #[serde(default)]
+    pub lldp: LldpListening,
     /// What could not be read, as `what: why`.
     #[serde(default)]
     pub problems: Vec<String>,
+}
+
+/// Listening for what switches say of themselves (LLDP, IEEE 802.1AB).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum LldpListening {
+    /// Nobody listened: an older deployer.
+    #[default]
+    NotListened,
+    /// It is under way; another inventory follows.
+    Listening,
+    /// It is over.
+    Listened {
+        /// For how long, in seconds.
+        secs: u32,
+    },
+    /// It could not be done.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a switch said of the port at the other end of a cable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Neighbour {
+    /// Chassis id: a MAC, or a name.
+    pub chassis: String,
+    /// Port id: a name such as `Ethernet1/1`, or a MAC.
+    pub port: String,
+    /// System name.
+    pub system_name: Option<String>,
+    /// What the switch calls the port for people.
+    pub port_description: Option<String>,
+}
+
+impl Neighbour {
+    /// `switch:port`, as the rack plan and discovery rules name it: the system name, else the chassis id.
+    #[must_use]
+    pub fn switch_port(&self) -> String {
+        format!("{}:{}", self.system_name.as_deref().unwrap_or(&self.chassis), self.port)
+    }
 }
 
 /// Processors, from /proc/cpuinfo.
@@ -78,6 +123,9 @@ pub struct Nic {
     pub link: bool,
     /// Whether the machine booted from it.
     pub boot: bool,
+    /// The switch port it is plugged into; none: not heard.
+    #[serde(default)]
+    pub lldp: Option<Neighbour>,
 }
 
 /// A PCI function.

@@ -13,7 +13,7 @@ pub use agent::{
 pub use deploy::{
     Authority, DeploySpec, DiskRule, Layout, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Stage,
 };
-pub use inventory::{Cpu, Disk, Dmi, Inventory, Nic, PciDevice};
+pub use inventory::{Cpu, Disk, Dmi, Inventory, LldpListening, Neighbour, Nic, PciDevice};
 pub use job::{Job, JobOutcome, RepairStep, SecretDigestKey, SignedJob, StepOutcome, StepResult, Verb};
 pub use ramdisk::{Claim, ClaimReply, Clock, RescueUp, Task};
 
