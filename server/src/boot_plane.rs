@@ -9,9 +9,9 @@ use lifecycle::{Chain, NodeState};
 use netboot::MacAddr;
 use netboot::dhcp::{
     BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, LoaderSet,
-    MessageType, Mode, NodeStanding, Request, Standing,
+    MessageType, Mode, NodeStanding, RelayAgentInfo, Request, Standing,
 };
-use store::{NewEvent, NodeRecord};
+use store::{NewEvent, NodeRecord, RelaySeen};
 
 pub(crate) use after_shim::is_optional;
 pub use loaders::{GRUB_START, Loaders};
@@ -71,6 +71,10 @@ impl Dhcp {
             None => self.admit(request, &mac).await?,
         };
         let Some(node) = node else { return Ok(unlisted) };
+        let relay = relay_seen(request);
+        if relay != RelaySeen::default() {
+            self.app.store.node_set_relay(node, &relay).await?;
+        }
         let record = self.app.store.node_get(node).await?;
         let loaders = self.loaders(&record);
         let node = if record.state == NodeState::Discovering {
@@ -130,19 +134,19 @@ impl Dhcp {
     async fn admit(&self, request: &Request, mac: &str) -> Result<Option<protocol::NodeId>, AppError> {
         let arches = request.client_arches();
         let relay = Some(request.header().giaddr).filter(|relay| !relay.is_unspecified());
+        let seen = relay_seen(request);
         // Only what boots from the network: a laptop asking for an address is nobody's node.
         if let Some(arch) = arches.first() {
             let from = relay.unwrap_or_else(|| self.config.address.addr());
             let what = format!("architecture {arch:#06x}");
-            if let Some(node) = boot::admit(&self.app, mac, from, &what).await? {
+            if let Some(node) = boot::admit(&self.app, mac, from, seen.circuit.as_deref(), &what).await? {
                 return Ok(Some(node));
             }
             let class = request.vendor_class().map(manifest::escape_bytes);
-            let relay = relay.map(|relay| relay.to_string());
             let arch = Some(i32::from(*arch));
             self.app
                 .store
-                .sighting_record(mac, class.as_deref(), arch, relay.as_deref())
+                .sighting_record(mac, class.as_deref(), arch, &seen)
                 .await?;
         }
         Ok(None)
@@ -217,6 +221,20 @@ impl Dhcp {
                 Ok(self.app.store.event_add(event).await?)
             }
         }
+    }
+}
+
+/// Through which relay a request came, and what that relay said of it.
+fn relay_seen(request: &Request) -> RelaySeen {
+    let relay = Some(request.header().giaddr).filter(|relay| !relay.is_unspecified());
+    let info = request
+        .relay_agent_info()
+        .map(RelayAgentInfo::parse)
+        .unwrap_or_default();
+    RelaySeen {
+        address: relay.map(|relay| relay.to_string()),
+        circuit: info.circuit,
+        remote: info.remote,
     }
 }
 

@@ -7,6 +7,8 @@ mod boot_order;
 mod chain;
 mod deployment;
 mod node;
+pub mod placement;
+pub mod plan;
 pub mod remediation;
 pub mod why;
 

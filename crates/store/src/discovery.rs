@@ -30,15 +30,41 @@ pub struct Sighting {
     pub architecture: Option<i32>,
     /// Relay it came through.
     pub relay: Option<String>,
+    /// The circuit that relay named (option 82, suboption 1): a switch port, as the relay writes it.
+    pub relay_circuit: Option<String>,
+    /// Who the relay is, by its own word (option 82, suboption 2).
+    pub relay_remote: Option<String>,
 }
 
-/// A time in which unknown machines of a subnet are answered.
+/// How a request came: through which relay, and what that relay said of it (option 82).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RelaySeen {
+    /// Address of the relay.
+    pub address: Option<String>,
+    /// Circuit id, as text.
+    pub circuit: Option<String>,
+    /// Remote id, as text.
+    pub remote: Option<String>,
+}
+
+/// Where unknown machines are answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WindowPlace {
+    /// In a subnet, CIDR form.
+    Subnet(String),
+    /// On a circuit of a relay; with `*` at its end, on all circuits that begin so.
+    RelayCircuit(String),
+}
+
+/// A time in which unknown machines of a subnet or a relay circuit are answered.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct DiscoveryWindow {
     /// Id.
     pub id: Uuid,
-    /// Subnet in CIDR form.
+    /// Subnet in CIDR form; empty: it is for a circuit.
     pub subnet: String,
+    /// Circuit of a relay; with `*` at its end, all circuits that begin so.
+    pub relay_circuit: Option<String>,
     /// When it ends.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
@@ -60,18 +86,23 @@ impl Store {
         mac: &str,
         vendor_class: Option<&str>,
         architecture: Option<i32>,
-        relay: Option<&str>,
+        relay: &RelaySeen,
     ) -> Result<(), StoreError> {
         sqlx::query!(
-            "INSERT INTO sightings (mac, vendor_class, architecture, relay) VALUES ($1, $2, $3, $4)
+            "INSERT INTO sightings (mac, vendor_class, architecture, relay, relay_circuit, relay_remote)
+             VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT (mac) DO UPDATE SET last_at = now(), count = sightings.count + 1,
                  vendor_class = coalesce(excluded.vendor_class, sightings.vendor_class),
                  architecture = coalesce(excluded.architecture, sightings.architecture),
-                 relay = coalesce(excluded.relay, sightings.relay)",
+                 relay = coalesce(excluded.relay, sightings.relay),
+                 relay_circuit = coalesce(excluded.relay_circuit, sightings.relay_circuit),
+                 relay_remote = coalesce(excluded.relay_remote, sightings.relay_remote)",
             mac,
             vendor_class,
             architecture,
-            relay
+            relay.address,
+            relay.circuit,
+            relay.remote
         )
         .execute(&self.pool)
         .await?;
@@ -99,36 +130,61 @@ impl Store {
     pub async fn sighting_list(&self) -> Result<Vec<Sighting>, StoreError> {
         Ok(sqlx::query_as!(
             Sighting,
-            "SELECT mac, first_at, last_at, count, vendor_class, architecture, relay FROM sightings
-             ORDER BY last_at DESC LIMIT 1000"
+            "SELECT mac, first_at, last_at, count, vendor_class, architecture, relay, relay_circuit, relay_remote
+             FROM sightings ORDER BY last_at DESC LIMIT 1000"
         )
         .fetch_all(&self.pool)
         .await?)
     }
 
-    /// Arms discovery for a subnet.
+    /// Arms discovery for a subnet or a circuit.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn discovery_arm(
         &self,
-        subnet: &str,
+        place: &WindowPlace,
         expires_at: OffsetDateTime,
         nodes_max: i32,
         armed_by: &str,
     ) -> Result<DiscoveryWindow, StoreError> {
+        // The release before this one reads the subnet alone: an empty one is none to it.
+        let (subnet, circuit) = match place {
+            WindowPlace::Subnet(subnet) => (subnet.as_str(), None),
+            WindowPlace::RelayCircuit(circuit) => ("", Some(circuit.as_str())),
+        };
         Ok(sqlx::query_as!(
             DiscoveryWindow,
-            "INSERT INTO discovery_windows (id, subnet, expires_at, nodes_max, armed_by) VALUES ($1, $2, $3, $4, $5)
-             RETURNING id, subnet, expires_at, nodes_max, nodes_used, armed_by",
+            "INSERT INTO discovery_windows (id, subnet, relay_circuit, expires_at, nodes_max, armed_by)
+             VALUES ($1, $2, $3, $4, $5, $6)
+             RETURNING id, subnet, relay_circuit, expires_at, nodes_max, nodes_used, armed_by",
             Uuid::now_v7(),
             subnet,
+            circuit,
             expires_at,
             nodes_max,
             armed_by
         )
         .fetch_one(&self.pool)
         .await?)
+    }
+
+    /// Keeps how a node's newest DHCP request came, if that is news.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn node_set_relay(&self, node: NodeId, relay: &RelaySeen) -> Result<(), StoreError> {
+        sqlx::query!(
+            "UPDATE nodes SET relay = $2, relay_circuit = $3, relay_remote = $4
+             WHERE id = $1 AND (relay, relay_circuit, relay_remote) IS DISTINCT FROM ($2, $3, $4)",
+            node.0,
+            relay.address,
+            relay.circuit,
+            relay.remote
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
     }
 
     /// Windows that are open: not expired, not full.
@@ -138,8 +194,8 @@ impl Store {
     pub async fn discovery_list_open(&self) -> Result<Vec<DiscoveryWindow>, StoreError> {
         Ok(sqlx::query_as!(
             DiscoveryWindow,
-            "SELECT id, subnet, expires_at, nodes_max, nodes_used, armed_by FROM discovery_windows
-             WHERE expires_at > now() AND nodes_used < nodes_max ORDER BY id LIMIT 1000"
+            "SELECT id, subnet, relay_circuit, expires_at, nodes_max, nodes_used, armed_by
+             FROM discovery_windows WHERE expires_at > now() AND nodes_used < nodes_max ORDER BY id LIMIT 1000"
         )
         .fetch_all(&self.pool)
         .await?)

@@ -3,6 +3,7 @@
 //! A transaction holds writes and the row locks they need, and nothing else is awaited inside it. PostgreSQL is the only
 //! state beside blobs: nothing here is cached.
 
+mod adopt;
 mod audit;
 mod baselines;
 mod boot_orders;
@@ -16,10 +17,13 @@ mod error;
 mod events;
 mod findings;
 mod images;
+mod inventories;
 mod jobs;
 mod leases;
 mod nodes;
 mod notices;
+mod placement;
+mod rack_plan;
 mod reports;
 mod reviews;
 mod runs;
@@ -31,15 +35,17 @@ pub use boot_orders::{BootOrderRecord, NewBootOrder, RestartRecord};
 pub use certificates::CertificateRecord;
 pub use deployments::{DeploymentRecord, NewDeployment};
 pub use dhcp_servers::OtherDhcpServer;
-pub use discovery::{DiscoveryWindow, Sighting};
+pub use discovery::{DiscoveryWindow, RelaySeen, Sighting, WindowPlace};
 pub use error::StoreError;
 pub use events::{BootEvent, NewEvent};
 pub use findings::{FindingEvent, FindingGroup, FindingOnNode, FindingVariant};
 pub use images::{ImageRecord, NewImage};
+pub use inventories::InventoryTaken;
 pub use jobs::{JobFilter, JobRecord};
 pub use leases::Lease;
 pub use nodes::{AgentRecord, NodeChange, NodeHold, NodeRecord, StepTaken};
 pub use notices::{Notice, NoticeListener};
+pub use rack_plan::PlanImport;
 pub use reports::{BootSeen, HeartbeatStored, ReportRecord, ReportStored};
 pub use reviews::{NewReview, ReviewKind, ReviewRecord, ReviewScope};
 pub use runs::{HeldFinding, NewRun, ReleaseRecord, RunRecord};

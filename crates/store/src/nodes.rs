@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::audit::{NewAudit, insert_audit};
-use crate::error::{json, to_json};
+use crate::error::json;
 use crate::{Store, StoreError};
 
 /// A node as people see it.
@@ -45,6 +45,18 @@ pub struct NodeRecord {
     pub group: String,
     /// Rack, if known.
     pub rack: Option<String>,
+    /// Height unit of its lower edge in the rack, if known.
+    pub unit: Option<i32>,
+    /// The relay its newest DHCP request came through.
+    pub relay: Option<String>,
+    /// The circuit that relay named (option 82): a switch port, as the relay writes it.
+    pub relay_circuit: Option<String>,
+    /// Who the relay is, by its own word (option 82).
+    pub relay_remote: Option<String>,
+    /// The discovery rule that placed it.
+    pub discovery_rule: Option<String>,
+    /// The image that rule proposes.
+    pub image_channel: Option<String>,
     /// Which boot loader it gets; `auto`: what its group or the site says.
     #[schema(value_type = String, example = "auto")]
     pub chain: Chain,
@@ -93,6 +105,8 @@ pub struct NodeChange {
     pub group: Option<String>,
     /// Rack; empty: none.
     pub rack: Option<String>,
+    /// Height unit in the rack; 0: unknown.
+    pub unit: Option<i32>,
     /// Which boot loader it gets.
     pub chain: Option<Chain>,
 }
@@ -132,6 +146,12 @@ struct NodeRow {
     clock_skew_ms: Option<i64>,
     node_group: String,
     rack: Option<String>,
+    unit: Option<i32>,
+    relay: Option<String>,
+    relay_circuit: Option<String>,
+    relay_remote: Option<String>,
+    discovery_rule: Option<String>,
+    image_channel: Option<String>,
     chain: String,
     hold_reason: Option<String>,
     hold_by: Option<String>,
@@ -180,6 +200,12 @@ impl TryFrom<NodeRow> for NodeRecord {
             agent,
             group: row.node_group,
             rack: row.rack,
+            unit: row.unit,
+            relay: row.relay,
+            relay_circuit: row.relay_circuit,
+            relay_remote: row.relay_remote,
+            discovery_rule: row.discovery_rule,
+            image_channel: row.image_channel,
             chain: Chain::parse(&row.chain).ok_or_else(|| StoreError::Stored {
                 what: "chain",
                 value: row.chain.clone(),
@@ -360,7 +386,8 @@ impl Store {
                    AS "ssh_host_keys!",
                  a.heartbeat_at AS "heartbeat_at?", a.boot_id AS "boot_id?", a.agent_version AS "agent_version?",
                  a.rss_max_bytes AS "rss_max_bytes?", a.clock_skew_ms AS "clock_skew_ms?",
-                 n.node_group, n.rack, n.chain, n.hold_reason, n.hold_by, n.hold_since,
+                 n.node_group, n.rack, n.unit, n.relay, n.relay_circuit, n.relay_remote, n.discovery_rule,
+                 n.image_channel, n.chain, n.hold_reason, n.hold_by, n.hold_since,
                  coalesce(f.open, 0) AS "findings!", coalesce(f.allowed, 0) AS "allowed!",
                  (SELECT max(received_at) FROM reports r WHERE r.node_id = n.id AND r.complete) AS scanned_at,
                  (SELECT (r.scan->>'not_looked_at_count')::bigint FROM reports r WHERE r.node_id = n.id
@@ -420,12 +447,14 @@ impl Store {
         let name = sqlx::query_scalar!(
             r#"UPDATE nodes SET node_group = coalesce($2, node_group),
                  rack = CASE WHEN $3::text IS NULL THEN rack ELSE nullif($3, '') END,
+                 unit = CASE WHEN $3 = '' THEN NULL WHEN $5::integer IS NULL THEN unit ELSE nullif($5, 0) END,
                  chain = coalesce($4, chain)
                WHERE id = $1 RETURNING coalesce(name, id::text) AS "name!""#,
             node.0,
             change.group.as_deref(),
             change.rack.as_deref(),
-            change.chain.map(Chain::as_str)
+            change.chain.map(Chain::as_str),
+            change.unit
         )
         .fetch_optional(&mut *transaction)
         .await?
@@ -435,6 +464,7 @@ impl Store {
         let parts = [
             part("group", &change.group),
             part("rack", &change.rack),
+            part("unit", &change.unit.map(|unit| unit.to_string())),
             part("chain", &chain),
         ];
         let audit = NewAudit {
@@ -502,46 +532,6 @@ impl Store {
         insert_audit(&mut transaction, &audit).await?;
         transaction.commit().await?;
         Ok(true)
-    }
-
-    /// Keeps an inventory, adds the machine's MACs and identity as aliases, and takes the step that follows.
-    ///
-    /// An alias that belongs to another node already stays there: it is returned, for an event.
-    ///
-    /// # Errors
-    /// [`StoreError::NotFound`].
-    pub async fn node_set_inventory(
-        &self,
-        node: NodeId,
-        inventory: &Inventory,
-        aliases: &[(&str, String)],
-    ) -> Result<(StepTaken, Vec<String>), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query!(
-            "UPDATE nodes SET inventory = $2, inventory_at = now() WHERE id = $1",
-            node.0,
-            to_json(inventory)
-        )
-        .execute(&mut *transaction)
-        .await?;
-        let mut foreign = Vec::new();
-        for (kind, value) in aliases {
-            let owner = sqlx::query_scalar!(
-                "INSERT INTO node_aliases (kind, value, node_id) VALUES ($1, $2, $3)
-                 ON CONFLICT (kind, value) DO UPDATE SET kind = excluded.kind RETURNING node_id",
-                kind,
-                value,
-                node.0
-            )
-            .fetch_one(&mut *transaction)
-            .await?;
-            if owner != node.0 {
-                foreign.push(format!("{kind} {value} belongs to node {owner}"));
-            }
-        }
-        let step = step_node(&mut transaction, node, &Observed::Inventoried).await?;
-        transaction.commit().await?;
-        Ok((step, foreign))
     }
 
     /// Takes the step that follows from an observation.

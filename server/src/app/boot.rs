@@ -120,12 +120,12 @@ pub async fn script(
     let node_id = match (known, peer) {
         (Some(node), _) => Some(node),
         // Where the site's own DHCP points here, this is the first that is seen of a machine.
-        (None, IpAddr::V4(from)) => admit(app, &mac_text, from, "by its boot script").await?,
+        (None, IpAddr::V4(from)) => admit(app, &mac_text, from, None, "by its boot script").await?,
         (None, IpAddr::V6(_)) => None,
     };
     let Some(node_id) = node_id else {
         app.store
-            .sighting_record(&mac_text, Some("iPXE script"), None, None)
+            .sighting_record(&mac_text, Some("iPXE script"), None, &store::RelaySeen::default())
             .await?;
         return Ok(script::refuse(language, "it is not listed and discovery is not armed"));
     };
@@ -283,17 +283,27 @@ fn newc_archive(entries: &[(&str, Option<&[u8]>)]) -> std::io::Result<Vec<u8>> {
     Ok(archive)
 }
 
-/// Gives a machine without a record one, if discovery is armed where it asks from.
+/// Gives a machine without a record one, if discovery is armed where it asks from: for its subnet, or for the circuit
+/// that its relay named.
 ///
 /// # Errors
 /// [`AppError`] when the database does not answer.
-pub async fn admit(app: &App, mac: &str, from: Ipv4Addr, what: &str) -> Result<Option<NodeId>, AppError> {
+pub async fn admit(
+    app: &App,
+    mac: &str,
+    from: Ipv4Addr,
+    circuit: Option<&str>,
+    what: &str,
+) -> Result<Option<NodeId>, AppError> {
     for window in app.store.discovery_list_open().await? {
-        if !window
-            .subnet
-            .parse::<Ipv4Net>()
-            .is_ok_and(|subnet| subnet.contains(&from))
-        {
+        let is_meant = match &window.relay_circuit {
+            Some(armed) => circuit.is_some_and(|circuit| circuit_fits(armed, circuit)),
+            None => window
+                .subnet
+                .parse::<Ipv4Net>()
+                .is_ok_and(|subnet| subnet.contains(&from)),
+        };
+        if !is_meant {
             continue;
         }
         let machine_id = uuid::Uuid::new_v4().simple().to_string();
@@ -304,6 +314,14 @@ pub async fn admit(app: &App, mac: &str, from: Ipv4Addr, what: &str) -> Result<O
         }
     }
     Ok(None)
+}
+
+/// Whether a circuit is the one armed, or begins as it says up to its `*`.
+fn circuit_fits(armed: &str, circuit: &str) -> bool {
+    match armed.strip_suffix('*') {
+        Some(beginning) => circuit.starts_with(beginning),
+        None => circuit == armed,
+    }
 }
 
 /// The address this server gave a machine; `None` where it gives none.
@@ -370,6 +388,12 @@ mod tests {
             agent: None,
             group: "default".into(),
             rack: None,
+            unit: None,
+            relay: None,
+            relay_circuit: None,
+            relay_remote: None,
+            discovery_rule: None,
+            image_channel: None,
             chain: lifecycle::Chain::Auto,
             hold: None,
             findings: 0,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use base64::Engine as _;
+use lifecycle::placement::is_identity;
 use lifecycle::{NodeState, Observed};
 use manifest::Digest;
 use protocol::latest::{
@@ -137,7 +138,7 @@ async fn theft(app: &App, node: NodeId, mac: &str, reason: String) -> Result<Cla
 /// [`AppError`] when the database does not answer.
 pub async fn inventory(app: &App, ramdisk: &Ramdisk, inventory: &Inventory) -> Result<(), AppError> {
     let aliases = aliases(inventory);
-    let (_, foreign) = app.store.node_set_inventory(ramdisk.node, inventory, &aliases).await?;
+    let taken = app.store.node_set_inventory(ramdisk.node, inventory, &aliases).await?;
     let gib = inventory.memory_bytes as f64 / f64::from(1 << 30);
     let detail = format!(
         "{} threads, {gib:.1} GiB of memory, {} disks, {} NICs, {} PCI functions, {}",
@@ -148,28 +149,42 @@ pub async fn inventory(app: &App, ramdisk: &Ramdisk, inventory: &Inventory) -> R
         inventory.dmi.product.as_deref().unwrap_or("no product name")
     );
     event(app, ramdisk.node, "", "inventory", &detail).await?;
-    for other in foreign {
+    for adopted in taken.adopted {
+        event(app, ramdisk.node, "", "identified", &adopted).await?;
+    }
+    for other in taken.foreign {
         event(app, ramdisk.node, "", "identity_conflict", &other).await?;
     }
     Ok(())
 }
 
-/// Names a machine is known by. Filler that vendors leave in is no identity.
-fn aliases(inventory: &Inventory) -> Vec<(&'static str, String)> {
-    const FILLER: [&str; 8] = [
+/// Whether a serial, UUID or asset tag is filler that vendors leave in.
+#[must_use]
+pub fn is_filler(value: &str) -> bool {
+    const FILLER: [&str; 11] = [
         "to be filled by o.e.m.",
         "default string",
         "not specified",
+        "not applicable",
         "system serial number",
+        "chassis serial number",
+        "unknown",
         "none",
         "0",
         "00000000-0000-0000-0000-000000000000",
         "03000200-0400-0500-0006-000700080009",
     ];
+    FILLER.contains(&value.trim().to_lowercase().as_str())
+}
+
+/// Names a machine is known by. Filler that vendors leave in is no identity, and neither is an interface to a BMC.
+fn aliases(inventory: &Inventory) -> Vec<(&'static str, String)> {
     let mut aliases: Vec<(&'static str, String)> = inventory
         .nics
         .iter()
-        .map(|nic| ("mac", nic.mac.to_lowercase()))
+        .map(|nic| (nic.mac.to_lowercase(), nic))
+        .filter(|(mac, nic)| is_identity(mac, nic.driver.as_deref(), nic.boot))
+        .map(|(mac, _)| ("mac", mac))
         .collect();
     let dmi = &inventory.dmi;
     for (kind, value) in [
@@ -180,7 +195,7 @@ fn aliases(inventory: &Inventory) -> Vec<(&'static str, String)> {
         if let Some(value) = value.as_deref().map(str::trim)
             && !value.is_empty()
             && value.len() <= 128
-            && !FILLER.contains(&value.to_lowercase().as_str())
+            && !is_filler(value)
         {
             aliases.push((kind, value.to_owned()));
         }

@@ -20,6 +20,7 @@ pub mod nodes;
 pub mod notices;
 pub mod overview;
 pub mod policy;
+pub mod rack_plan;
 pub mod remediation;
 pub mod render;
 pub mod reviews;

@@ -1,5 +1,9 @@
 //! Nodes as people handle them: added by plan, approved, renamed, released, removed.
 
+use std::collections::HashMap;
+
+use lifecycle::placement::{self, Mismatch};
+use lifecycle::plan::{PlanLine, UNIT_MAX};
 use lifecycle::{NodeState, Observed, Step};
 use netboot::MacAddr;
 use protocol::latest::DiskRule;
@@ -23,6 +27,10 @@ pub struct NodeView {
     pub drift_reason: String,
     /// It has been in its state for longer than the state should take.
     pub overdue: bool,
+    /// Its line of the rack plan.
+    pub plan: Option<PlanLine>,
+    /// Where plan and reality differ.
+    pub mismatches: Vec<Mismatch>,
 }
 
 impl NodeView {
@@ -37,8 +45,35 @@ impl NodeView {
             drift,
             drift_reason,
             overdue,
+            plan: None,
+            mismatches: Vec::new(),
         }
     }
+
+    /// Compares it with the rack plan and the other nodes.
+    fn placed(mut self, placements: &mut Placements) -> Self {
+        self.plan = placements.plans.remove(&self.record.id);
+        self.mismatches = placements.mismatches.remove(&self.record.id).unwrap_or_default();
+        self
+    }
+}
+
+/// Lines of the plan, and what does not fit them.
+struct Placements {
+    plans: HashMap<NodeId, PlanLine>,
+    mismatches: HashMap<NodeId, Vec<Mismatch>>,
+}
+
+/// Compares all nodes, or one, with the plan.
+async fn placements(app: &App, only: Option<NodeId>) -> Result<Placements, AppError> {
+    let evidence = app.store.placement_evidence(only).await?;
+    Ok(Placements {
+        mismatches: placement::mismatches(&evidence),
+        plans: evidence
+            .into_iter()
+            .filter_map(|one| Some((one.node, one.plan?)))
+            .collect(),
+    })
 }
 
 /// All nodes, by name.
@@ -48,7 +83,9 @@ impl NodeView {
 pub async fn node_list(app: &App) -> Result<Vec<NodeView>, AppError> {
     let now = OffsetDateTime::now_utc();
     let nodes = app.store.node_list(None).await?;
-    Ok(nodes.into_iter().map(|record| NodeView::new(record, now)).collect())
+    let mut placements = placements(app, None).await?;
+    let view = |record| NodeView::new(record, now).placed(&mut placements);
+    Ok(nodes.into_iter().map(view).collect())
 }
 
 /// One node.
@@ -56,10 +93,9 @@ pub async fn node_list(app: &App) -> Result<Vec<NodeView>, AppError> {
 /// # Errors
 /// [`AppError::NotFound`].
 pub async fn node_get(app: &App, node: NodeId) -> Result<NodeView, AppError> {
-    Ok(NodeView::new(
-        app.store.node_get(node).await?,
-        OffsetDateTime::now_utc(),
-    ))
+    let record = app.store.node_get(node).await?;
+    let mut placements = placements(app, Some(node)).await?;
+    Ok(NodeView::new(record, OffsetDateTime::now_utc()).placed(&mut placements))
 }
 
 /// The node a person means: id, name, or a MAC in any of the usual forms.
@@ -114,6 +150,11 @@ pub async fn node_place(app: &App, node: NodeId, change: NodeChange, changed_by:
     }
     if let Some(rack) = change.rack.as_deref().filter(|rack| !rack.is_empty()) {
         label_check("rack", rack)?;
+    }
+    if let Some(unit) = change.unit.filter(|unit| !(0..=UNIT_MAX).contains(unit)) {
+        return Err(AppError::Invalid(format!(
+            "unit: {unit}, expected 1 to {UNIT_MAX}, or 0 for none"
+        )));
     }
     app.store.node_change(node, &change, changed_by).await?;
     node_get(app, node).await

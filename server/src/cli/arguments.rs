@@ -44,6 +44,9 @@ pub enum Command {
     /// Answering machines that nobody listed
     #[command(subcommand)]
     Discovery(DiscoveryCommand),
+    /// The rack plan as a CSV file: which machine is to stand where
+    #[command(subcommand)]
+    RackPlan(RackPlanCommand),
     /// List machines that asked and got no answer
     Sightings,
     /// List other DHCP servers of the network, as machines name them
@@ -238,6 +241,9 @@ pub struct PlaceOfNode {
     /// Rack; an empty one: none
     #[arg(long)]
     pub rack: Option<String>,
+    /// Height unit in the rack; 0: unknown
+    #[arg(long)]
+    pub unit: Option<i32>,
 }
 
 /// What is installed, and where.
@@ -266,10 +272,14 @@ pub struct InstallArguments {
 /// On discovery.
 #[derive(Debug, Subcommand)]
 pub enum DiscoveryCommand {
-    /// Answer unknown machines of a subnet for a while
+    /// Answer unknown machines of a subnet or a relay's circuit for a while
     Arm {
         /// Subnet (10.77.0.0/24)
-        subnet: String,
+        #[arg(required_unless_present = "circuit", conflicts_with = "circuit")]
+        subnet: Option<String>,
+        /// Circuit as the relay writes it (option 82), or its beginning and *
+        #[arg(long)]
+        circuit: Option<String>,
         /// For how long
         #[arg(long, default_value_t = 60)]
         minutes: i64,
@@ -281,6 +291,28 @@ pub enum DiscoveryCommand {
     List,
     /// End all of it
     Disarm,
+}
+
+/// On the rack plan.
+#[derive(Debug, Subcommand)]
+pub enum RackPlanCommand {
+    /// Write the plan as a file
+    Export {
+        /// Where to; -: standard output
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Bring a file into the plan, all of it or nothing
+    ///
+    /// Its first line names its columns: rack, unit, serial, mac, bmc_address, name, group, switch_port. A cell may be
+    /// empty, and a column may be missing. Lines of the plan that the file does not have stay.
+    Import {
+        /// The file; -: standard input
+        file: PathBuf,
+        /// Only say what it would do
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 /// On images.

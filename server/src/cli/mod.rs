@@ -36,6 +36,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Logout => commands::logout(output).await,
         Command::Node(command) => commands::node(&login::client(server)?, output, command).await,
         Command::Discovery(command) => commands::discovery(&login::client(server)?, output, command).await,
+        Command::RackPlan(command) => commands::rack_plan(&login::client(server)?, output, command).await,
         Command::DhcpServers => commands::dhcp_servers(&login::client(server)?, output).await,
         Command::Sightings => commands::sightings(&login::client(server)?, output).await,
         Command::Image(command) => commands::image(server, output, command).await,

@@ -35,6 +35,22 @@ pub struct Node {
     pub group: String,
     pub rack: Option<String>,
     #[serde(default)]
+    pub unit: Option<i32>,
+    #[serde(default)]
+    pub relay: Option<String>,
+    #[serde(default)]
+    pub relay_circuit: Option<String>,
+    #[serde(default)]
+    pub relay_remote: Option<String>,
+    #[serde(default)]
+    pub discovery_rule: Option<String>,
+    #[serde(default)]
+    pub image_channel: Option<String>,
+    #[serde(default)]
+    pub plan: Option<PlanLine>,
+    #[serde(default)]
+    pub mismatches: Vec<Mismatch>,
+    #[serde(default)]
     pub chain: String,
     pub hold: Option<Hold>,
     pub scanned_at: Option<Timestamp>,
@@ -147,6 +163,54 @@ pub struct Sighting {
     pub count: i64,
     pub vendor_class: Option<String>,
     pub relay: Option<String>,
+    #[serde(default)]
+    pub relay_circuit: Option<String>,
+}
+
+/// What an import of the rack plan did.
+#[derive(Debug, Deserialize)]
+pub struct Imported {
+    pub dry_run: bool,
+    pub added: u64,
+    pub changed: u64,
+    pub unchanged: u64,
+    pub not_in_file: u64,
+    pub lines: Vec<ImportedLine>,
+}
+
+/// One line of it.
+#[derive(Debug, Deserialize)]
+pub struct ImportedLine {
+    pub line: u64,
+    pub label: String,
+    pub action: String,
+    pub changes: Vec<PlanChange>,
+}
+
+/// One cell of it.
+#[derive(Debug, Deserialize)]
+pub struct PlanChange {
+    pub column: String,
+    pub from: Option<String>,
+    pub to: Option<String>,
+}
+
+/// A line of the rack plan.
+#[derive(Debug, Deserialize)]
+pub struct PlanLine {
+    pub rack: Option<String>,
+    pub unit: Option<i32>,
+    pub serial: Option<String>,
+    pub mac: Option<String>,
+    pub bmc_address: Option<String>,
+    pub switch_port: Option<String>,
+}
+
+/// Where plan and reality differ.
+#[derive(Debug, Deserialize)]
+pub struct Mismatch {
+    pub kind: String,
+    pub detail: String,
 }
 
 /// A DHCP server that is not this one.
@@ -163,10 +227,19 @@ pub struct OtherDhcpServer {
 #[derive(Debug, Deserialize)]
 pub struct Window {
     pub subnet: String,
+    #[serde(default)]
+    pub relay_circuit: Option<String>,
     pub expires_at: Timestamp,
     pub nodes_max: i32,
     pub nodes_used: i32,
     pub armed_by: String,
+}
+
+impl Window {
+    /// Where it answers: a subnet or a circuit.
+    pub fn place(&self) -> &str {
+        self.relay_circuit.as_deref().unwrap_or(&self.subnet)
+    }
 }
 
 /// An image version.

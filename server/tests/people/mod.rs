@@ -5,6 +5,7 @@ mod discovery;
 mod drift;
 mod nodes;
 mod openapi;
+mod rack_plan;
 mod remediation;
 mod requests;
 mod reviews;

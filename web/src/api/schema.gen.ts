@@ -65,7 +65,7 @@ export interface paths {
         /** Lists the windows that are open. */
         get: operations["discovery_list"];
         put?: never;
-        /** Arms discovery: unknown machines of a subnet are answered, inventoried, and then wait for approval. */
+        /** Arms discovery: unknown machines of a subnet or a relay's circuit are answered, inventoried, and then wait for approval. */
         post: operations["discovery_arm"];
         /** Ends all open windows. */
         delete: operations["discovery_disarm"];
@@ -420,6 +420,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rack-plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the rack plan, by rack and from the top of each. */
+        get: operations["rack_plan_list"];
+        put?: never;
+        /** Brings a file into the rack plan, all of it or nothing. Lines of the plan that the file does not have stay. */
+        post: operations["rack_plan_import"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/remediation/plan": {
         parameters: {
             query?: never;
@@ -686,6 +704,11 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * @description What a line does.
+         * @enum {string}
+         */
+        Action: "added" | "changed" | "unchanged";
         /** @description What an agent said last. */
         AgentRecord: {
             /** @description Its version. */
@@ -723,6 +746,11 @@ export interface components {
             name: string;
             /** @description Rack. */
             rack?: string | null;
+            /**
+             * Format: int32
+             * @description Height unit in the rack, 1 to 100.
+             */
+            unit?: number | null;
         };
         /** @description Something a person decided, or that was done in a person's name. */
         AuditEvent: {
@@ -766,6 +794,20 @@ export interface components {
             /** @description The node, if it has a record. */
             node_id?: string | null;
         };
+        /** @description One cell that changes. */
+        Change: {
+            /** @description The column. */
+            column: components["schemas"]["Column"];
+            /** @description What the plan said. */
+            from?: string | null;
+            /** @description What it says now. */
+            to?: string | null;
+        };
+        /**
+         * @description A column of the plan, in the order of a file.
+         * @enum {string}
+         */
+        Column: "rack" | "unit" | "serial" | "mac" | "bmc_address" | "name" | "group" | "switch_port";
         /** @description Processors, from /proc/cpuinfo. */
         Cpu: {
             /**
@@ -865,7 +907,7 @@ export interface components {
              */
             windows: number;
         };
-        /** @description A time in which unknown machines of a subnet are answered. */
+        /** @description A time in which unknown machines of a subnet or a relay circuit are answered. */
         DiscoveryWindow: {
             /** @description Who armed it. */
             armed_by: string;
@@ -889,7 +931,9 @@ export interface components {
              * @description How many it has admitted.
              */
             nodes_used: number;
-            /** @description Subnet in CIDR form. */
+            /** @description Circuit of a relay; with `*` at its end, all circuits that begin so. */
+            relay_circuit?: string | null;
+            /** @description Subnet in CIDR form; empty: it is for a circuit. */
             subnet: string;
         };
         /** @description A block device. */
@@ -1192,6 +1236,32 @@ export interface components {
             /** @description Build version. */
             version: string;
         };
+        /** @description What an import did, or would do. */
+        Imported: {
+            /** @description Nodes that came into the plan. */
+            added: number;
+            /** @description Planned nodes that changed. */
+            changed: number;
+            /** @description Nothing was changed: it was only asked what would be. */
+            dry_run: boolean;
+            /** @description Each line of the file. */
+            lines: components["schemas"]["ImportedLine"][];
+            /** @description Lines of the plan that the file does not have; they stay. */
+            not_in_file: number;
+            /** @description Lines that the plan said already. */
+            unchanged: number;
+        };
+        /** @description What one line of an import does. */
+        ImportedLine: {
+            /** @description What the line does. */
+            action: components["schemas"]["Action"];
+            /** @description Cells that change. */
+            changes: components["schemas"]["Change"][];
+            /** @description What people call the node. */
+            label: string;
+            /** @description Line number in the file, from 1. */
+            line: number;
+        };
         /** @description Inventory of one machine. */
         Inventory: {
             /** @description Processors. */
@@ -1200,6 +1270,8 @@ export interface components {
             disks: components["schemas"]["Disk"][];
             /** @description Firmware's identity tables. */
             dmi: components["schemas"]["Dmi"];
+            /** @description How long switches were listened for; a port that is not there then was not heard, which says nothing of the cable. */
+            lldp?: components["schemas"]["LldpListening"];
             /**
              * Format: int64
              * @description Usable memory in bytes (`MemTotal`).
@@ -1268,6 +1340,50 @@ export interface components {
         Kept: {
             /** @description Its id. */
             id: components["schemas"]["ReviewId"];
+        };
+        /** @description Listening for what switches say of themselves (LLDP, IEEE 802.1AB). */
+        LldpListening: {
+            /** @enum {string} */
+            state: "not_listened";
+        } | {
+            /** @enum {string} */
+            state: "listening";
+        } | {
+            /**
+             * Format: int32
+             * @description For how long, in seconds.
+             */
+            secs: number;
+            /** @enum {string} */
+            state: "listened";
+        } | {
+            /** @description Why. */
+            reason: string;
+            /** @enum {string} */
+            state: "failed";
+        };
+        /** @description One thing that does not fit. */
+        Mismatch: {
+            /** @description What was planned and what was seen, for people. */
+            detail: string;
+            /** @description What. */
+            kind: components["schemas"]["MismatchKind"];
+        };
+        /**
+         * @description What does not fit.
+         * @enum {string}
+         */
+        MismatchKind: "wrong_slot" | "wrong_serial" | "swapped_cables" | "mac_twice" | "shared_mac";
+        /** @description What a switch said of the port at the other end of a cable. */
+        Neighbour: {
+            /** @description Chassis id: a MAC, or a name. */
+            chassis: string;
+            /** @description Port id: a name such as `Ethernet1/1`, or a MAC. */
+            port: string;
+            /** @description What the switch calls the port for people. */
+            port_description?: string | null;
+            /** @description System name. */
+            system_name?: string | null;
         };
         /** @description Why a node is held back. */
         NewHold: {
@@ -1365,8 +1481,10 @@ export interface components {
              * @description How many machines it admits: 1 to 10000.
              */
             nodes_max: number;
-            /** @description IPv4 subnet in CIDR form, without host bits. */
-            subnet: string;
+            /** @description Circuit as a relay writes it (option 82), or its beginning and `*`. */
+            relay_circuit?: string | null;
+            /** @description IPv4 subnet in CIDR form, without host bits. Expected: this or a circuit. */
+            subnet?: string | null;
         };
         /** @description A network interface. */
         Nic: {
@@ -1376,6 +1494,7 @@ export interface components {
             driver?: string | null;
             /** @description Whether it has a carrier. */
             link: boolean;
+            lldp?: components["schemas"]["Neighbour"] | null;
             /** @description Permanent link-layer address, lower case with colons. */
             mac: string;
             /** @description Kernel name of this boot. */
@@ -1398,6 +1517,11 @@ export interface components {
             name?: string | null;
             /** @description Rack; empty: none. */
             rack?: string | null;
+            /**
+             * Format: int32
+             * @description Height unit in the rack, 1 to 100; 0: unknown.
+             */
+            unit?: number | null;
         };
         /** @description A node's drift: the verdict, the scan it rests on, and what differs. */
         NodeDrift: {
@@ -1445,6 +1569,8 @@ export interface components {
              * @example auto
              */
             chain: string;
+            /** @description The discovery rule that placed it. */
+            discovery_rule?: string | null;
             /**
              * Format: int64
              * @description Findings that nobody allows.
@@ -1455,6 +1581,8 @@ export interface components {
             hold?: components["schemas"]["NodeHold"] | null;
             /** @description Id. */
             id: components["schemas"]["NodeId"];
+            /** @description The image that rule proposes. */
+            image_channel?: string | null;
             inventory?: components["schemas"]["Inventory"] | null;
             /** @description Identity of the operating system, kept over re-images. */
             machine_id: string;
@@ -1469,6 +1597,12 @@ export interface components {
             not_looked_at?: number | null;
             /** @description Rack, if known. */
             rack?: string | null;
+            /** @description The relay its newest DHCP request came through. */
+            relay?: string | null;
+            /** @description The circuit that relay named (option 82): a switch port, as the relay writes it. */
+            relay_circuit?: string | null;
+            /** @description Who the relay is, by its own word (option 82). */
+            relay_remote?: string | null;
             /** @description Whether its last scan walked everything to its end. */
             scan_complete?: boolean | null;
             /**
@@ -1487,6 +1621,11 @@ export interface components {
              * @description Since when.
              */
             state_since: string;
+            /**
+             * Format: int32
+             * @description Height unit of its lower edge in the rack, if known.
+             */
+            unit?: number | null;
         };
         /** @description A node with what follows from its record. */
         NodeView: components["schemas"]["NodeRecord"] & {
@@ -1494,8 +1633,11 @@ export interface components {
             drift: components["schemas"]["Verdict"];
             /** @description Why that is so, for people. */
             drift_reason: string;
+            /** @description Where plan and reality differ. */
+            mismatches: components["schemas"]["Mismatch"][];
             /** @description It has been in its state for longer than the state should take. */
             overdue: boolean;
+            plan?: components["schemas"]["PlanLine"] | null;
         };
         /** @description What is going on with a machine, and what to try. */
         NodeWhy: {
@@ -1588,6 +1730,45 @@ export interface components {
             device: string;
             /** @description Vendor id, four hexadecimal digits. */
             vendor: string;
+        };
+        /** @description A file to be brought in. */
+        PlanImport: {
+            /**
+             * @description Comma-separated values. The first line names the columns: rack, unit, serial, mac, bmc_address, name, group,
+             *     switch_port, in any order, and not all of them are needed.
+             */
+            csv: string;
+            /** @description Only say what it would do. */
+            dry_run?: boolean;
+        };
+        /** @description What is planned of one node. What is not known is `None`. */
+        PlanLine: {
+            /** @description Address or host name of its BMC. */
+            bmc_address?: string | null;
+            /** @description Node group. */
+            group?: string | null;
+            /** @description MAC of an interface it boots from, lower case with colons. */
+            mac?: string | null;
+            /** @description Name, also the hostname. */
+            name?: string | null;
+            /** @description Rack. */
+            rack?: string | null;
+            /** @description Serial number of the machine, as SMBIOS has it. */
+            serial?: string | null;
+            /** @description Switch and port it is plugged into, `switch:port` as LLDP names them. */
+            switch_port?: string | null;
+            /**
+             * Format: int32
+             * @description Height unit of its lower edge, from 1 to [`UNIT_MAX`]; only with a rack.
+             */
+            unit?: number | null;
+        };
+        /** @description A line of the plan, and its node. */
+        PlanLineView: components["schemas"]["PlanLine"] & {
+            /** @description The node. */
+            node: components["schemas"]["NodeId"];
+            /** @description Whether its deployer ever sent an inventory. */
+            was_seen: boolean;
         };
         /** @description What a run would do, and what it would leave. */
         PlanView: {
@@ -1857,6 +2038,10 @@ export interface components {
             mac: string;
             /** @description Relay it came through. */
             relay?: string | null;
+            /** @description The circuit that relay named (option 82, suboption 1): a switch port, as the relay writes it. */
+            relay_circuit?: string | null;
+            /** @description Who the relay is, by its own word (option 82, suboption 2). */
+            relay_remote?: string | null;
             /** @description DHCP vendor class. */
             vendor_class?: string | null;
         };
@@ -2886,6 +3071,64 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Overview"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    rack_plan_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanLineView"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    rack_plan_import: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanImport"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Imported"];
                 };
             };
             "4XX": {

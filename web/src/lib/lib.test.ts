@@ -3,7 +3,7 @@ import type { FindingGroup, NodeView, Plan } from '../api/types';
 import { diffLines } from './diff';
 import { bytesText, durationText, instantOfUtcInput, plural, relativeText, utcInputOf } from './format';
 import { filterGroups, groupFilterOf } from './groups';
-import { byName, filterNodes, filterOf, sortNodes } from './nodes';
+import { byName, filterNodes, filterOf, sortNodes, planText, portText } from './nodes';
 import { stepsOf } from './plan';
 import { rateOf, withSample, type Sample } from './rate';
 import { match, planHref } from './routes';
@@ -36,6 +36,16 @@ test('a diff keeps its signs, and a removed line that looks like a header is a r
   expect(lines[3]?.text).toBe('--- old');
 });
 
+test('a switch port that was not heard is never an empty one', () => {
+  const nic = { name: 'eno1', mac: '3c:ec:ef:00:00:01', link: true, boot: true };
+  const lldp = { chassis: '00:1c:73:00:00:01', port: 'Ethernet7/1' };
+  expect(portText({ ...nic, lldp: { ...lldp, system_name: 'leaf1' } }, { state: 'listened', secs: 35 })).toBe('leaf1:Ethernet7/1');
+  expect(portText({ ...nic, lldp }, undefined)).toBe('00:1c:73:00:00:01:Ethernet7/1');
+  expect(portText(nic, { state: 'listened', secs: 35 })).toBe('not seen in 35 s');
+  expect(portText(nic, { state: 'listening' })).toBe('not seen yet');
+  expect(portText(nic, undefined)).toBe('not listened for');
+});
+
 function node(name: string | null, fields: Partial<NodeView> = {}): NodeView {
   const record = {
     id: `id-${name}`,
@@ -45,11 +55,17 @@ function node(name: string | null, fields: Partial<NodeView> = {}): NodeView {
     drift: 'clean',
     group: 'gpu',
     macs: ['3c:ec:ef:00:00:01'],
+    mismatches: [],
     findings: 0,
     overdue: false,
   };
   return { ...record, ...fields } as NodeView;
 }
+
+test('a plan is told by what it knows', () => {
+  expect(planText({ rack: 'r1', unit: 12, serial: 'S1' })).toBe('rack r1 unit 12, serial S1');
+  expect(planText({ mac: '3c:ec:ef:00:00:01' })).toBe('MAC 3c:ec:ef:00:00:01');
+});
 
 describe('nodes', () => {
   const nodes = [

@@ -1,5 +1,5 @@
 // Which nodes a table shows, and in which order. What is chosen stands in the address.
-import type { NodeView } from '../api/types';
+import type { LldpListening, Mismatch, Nic, NodeView, PlanLine } from '../api/types';
 import { NODE_STATES, VERDICTS } from './words';
 
 export interface NodeFilter {
@@ -8,7 +8,7 @@ export interface NodeFilter {
   drift: string;
   group: string;
   rack: string;
-  /** `overdue`, `held`, or empty. */
+  /** `overdue`, `held`, `not_as_planned`, or empty. */
   only: string;
 }
 
@@ -42,6 +42,38 @@ export function isInstalled(node: Pick<NodeView, 'state'>): boolean {
   return node.state === 'deployed' || node.state === 'installed';
 }
 
+/** Whether somebody has to do something about it: an interface to a BMC is only noted. */
+export function isProblem(mismatch: Mismatch): boolean {
+  return mismatch.kind !== 'shared_mac';
+}
+
+/** What the rack plan says of a node. */
+export function planText(plan: PlanLine): string {
+  const parts = [
+    plan.rack ? `rack ${plan.rack}${plan.unit ? ` unit ${plan.unit}` : ''}` : '',
+    plan.serial ? `serial ${plan.serial}` : '',
+    plan.mac ? `MAC ${plan.mac}` : '',
+    plan.bmc_address ? `BMC ${plan.bmc_address}` : '',
+    plan.switch_port ? `switch port ${plan.switch_port}` : '',
+  ];
+  return parts.filter((part) => part !== '').join(', ');
+}
+
+/** The switch port of an interface; what was not heard is never an empty port. */
+export function portText(nic: Nic, listening: LldpListening | undefined): string {
+  if (nic.lldp) return `${nic.lldp.system_name ?? nic.lldp.chassis}:${nic.lldp.port}`;
+  switch (listening?.state) {
+    case 'listening':
+      return 'not seen yet';
+    case 'listened':
+      return `not seen in ${listening.secs} s`;
+    case 'failed':
+      return `could not listen: ${listening.reason}`;
+    default:
+      return 'not listened for';
+  }
+}
+
 export function filterNodes(nodes: NodeView[], filter: NodeFilter): NodeView[] {
   const words = filter.text.toLowerCase().split(/\s+/).filter((word) => word !== '');
   return nodes.filter(
@@ -52,6 +84,7 @@ export function filterNodes(nodes: NodeView[], filter: NodeFilter): NodeView[] {
       (filter.rack === '' || (node.rack ?? '') === filter.rack) &&
       (filter.only !== 'overdue' || node.overdue) &&
       (filter.only !== 'held' || !!node.hold) &&
+      (filter.only !== 'not_as_planned' || node.mismatches.some(isProblem)) &&
       words.every((word) => matches(node, word)),
   );
 }

@@ -2,12 +2,17 @@ use lifecycle::NodeState;
 use time::{Duration, OffsetDateTime};
 
 use super::store;
+use ::store::WindowPlace;
+
+fn subnet() -> WindowPlace {
+    WindowPlace::Subnet("10.77.0.0/24".to_owned())
+}
 
 #[tokio::test]
 async fn a_window_never_admits_more_machines_than_it_says() {
     let (_database, store) = store().await;
     let ends = OffsetDateTime::now_utc() + Duration::minutes(5);
-    let window = store.discovery_arm("10.77.0.0/24", ends, 3, "admin").await.unwrap();
+    let window = store.discovery_arm(&subnet(), ends, 3, "admin").await.unwrap();
     let admissions = (0..12).map(|number| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -34,10 +39,13 @@ async fn a_machine_that_asks_twice_takes_one_place_and_loses_its_sighting() {
     let (_database, store) = store().await;
     let mac = "52:54:00:aa:00:01";
     store
-        .sighting_record(mac, Some("PXEClient"), Some(7), None)
+        .sighting_record(mac, Some("PXEClient"), Some(7), &Default::default())
         .await
         .unwrap();
-    store.sighting_record(mac, None, None, None).await.unwrap();
+    store
+        .sighting_record(mac, None, None, &Default::default())
+        .await
+        .unwrap();
     let sighting = store.sighting_list().await.unwrap().remove(0);
     assert_eq!(
         (sighting.count, sighting.vendor_class.as_deref()),
@@ -45,7 +53,7 @@ async fn a_machine_that_asks_twice_takes_one_place_and_loses_its_sighting() {
     );
 
     let ends = OffsetDateTime::now_utc() + Duration::minutes(5);
-    let window = store.discovery_arm("10.77.0.0/24", ends, 2, "admin").await.unwrap();
+    let window = store.discovery_arm(&subnet(), ends, 2, "admin").await.unwrap();
     let id = "0123456789abcdef0123456789abcdef";
     let node = store.discovery_admit(window.id, mac, id).await.unwrap().unwrap();
     assert_eq!(
@@ -63,7 +71,7 @@ async fn an_expired_or_disarmed_window_admits_nobody() {
     let (_database, store) = store().await;
     let id = "0123456789abcdef0123456789abcdef";
     let past = OffsetDateTime::now_utc() - Duration::minutes(1);
-    let expired = store.discovery_arm("10.77.0.0/24", past, 5, "admin").await.unwrap();
+    let expired = store.discovery_arm(&subnet(), past, 5, "admin").await.unwrap();
     assert_eq!(
         store
             .discovery_admit(expired.id, "52:54:00:aa:00:01", id)
@@ -72,7 +80,7 @@ async fn an_expired_or_disarmed_window_admits_nobody() {
         None
     );
     let ends = OffsetDateTime::now_utc() + Duration::minutes(5);
-    let window = store.discovery_arm("10.77.0.0/24", ends, 5, "admin").await.unwrap();
+    let window = store.discovery_arm(&subnet(), ends, 5, "admin").await.unwrap();
     assert_eq!(store.discovery_disarm().await.unwrap(), 1);
     assert_eq!(
         store.discovery_admit(window.id, "52:54:00:aa:00:01", id).await.unwrap(),

@@ -122,6 +122,7 @@ async fn a_decision_holds_in_its_scope_alone() {
         group: Some("login".into()),
         rack: Some("r1".into()),
         chain: None,
+        unit: None,
     };
     store.node_change(two, &change, "admin").await.unwrap();
     assert_eq!(standing(&store, two).await, "accepted");

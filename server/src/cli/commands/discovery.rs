@@ -18,15 +18,17 @@ pub async fn discovery(client: &Client, output: Output, command: &DiscoveryComma
     match command {
         DiscoveryCommand::Arm {
             subnet,
+            circuit,
             minutes,
             nodes_max,
         } => {
-            let body = json!({ "subnet": subnet, "minutes": minutes, "nodes_max": nodes_max });
+            let body =
+                json!({ "subnet": subnet, "relay_circuit": circuit, "minutes": minutes, "nodes_max": nodes_max });
             let answer = client.send(Method::POST, &["discovery"], Some(&body)).await?;
             output.show(&answer, |window: &Window, context| {
                 format!(
                     "unknown machines of {} are answered, at most {}; it ends {}\n",
-                    cell(&window.subnet),
+                    cell(window.place()),
                     window.nodes_max,
                     context.age(window.expires_at)
                 )

@@ -42,7 +42,7 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
             install,
         } => {
             let body = json!({ "name": name, "image": install.image, "disk": disk(install), "group": place.group,
-                               "rack": place.rack });
+                               "rack": place.rack, "unit": place.unit });
             let answer = client
                 .send(Method::POST, &["nodes", node, "approve"], Some(&body))
                 .await?;
@@ -62,7 +62,8 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
             address,
         } => {
             let chain = chain.map(ChainArgument::as_str);
-            let body = json!({ "group": place.group, "rack": place.rack, "chain": chain, "address": address });
+            let body = json!({ "group": place.group, "rack": place.rack, "unit": place.unit, "chain": chain,
+                               "address": address });
             let answer = client.send(Method::PATCH, &["nodes", node], Some(&body)).await?;
             output.show(&answer, render::node)
         }

@@ -10,7 +10,7 @@ pub fn sightings(sightings: &[Sighting], context: &Context) -> String {
     if sightings.is_empty() {
         return "no unlisted machine has asked\n".to_owned();
     }
-    let heading = ["MAC", "LAST", "FIRST", "TIMES", "CLASS", "RELAY"];
+    let heading = ["MAC", "LAST", "FIRST", "TIMES", "CLASS", "RELAY", "CIRCUIT"];
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let rows = sightings.iter().map(|sighting| {
         [
@@ -20,6 +20,7 @@ pub fn sightings(sightings: &[Sighting], context: &Context) -> String {
             sighting.count.to_string(),
             or_dash(&sighting.vendor_class),
             or_dash(&sighting.relay),
+            or_dash(&sighting.relay_circuit),
         ]
     });
     table(context, heading, rows)
@@ -50,10 +51,10 @@ pub fn windows(windows: &[Window], context: &Context) -> String {
     if windows.is_empty() {
         return "discovery is not armed: unlisted machines get no answer\n".to_owned();
     }
-    let heading = ["SUBNET", "ENDS", "ADMITTED", "BY"];
+    let heading = ["SUBNET OR CIRCUIT", "ENDS", "ADMITTED", "BY"];
     let rows = windows.iter().map(|window| {
         [
-            window.subnet.clone(),
+            window.place().to_owned(),
             context.age(window.expires_at),
             format!("{} of {}", window.nodes_used, window.nodes_max),
             window.armed_by.clone(),

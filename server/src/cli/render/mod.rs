@@ -5,6 +5,7 @@ mod discovery;
 mod drift;
 mod images;
 mod nodes;
+mod rack_plan;
 mod remediation;
 
 pub use boot::boot;
@@ -12,4 +13,5 @@ pub use discovery::{dhcp_servers, sightings, windows};
 pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};
 pub use images::{image, image_check, images};
 pub use nodes::{deployment, deployments, event_line, events, node, nodes, why};
+pub use rack_plan::imported;
 pub use remediation::{audit, left, plan, releases, run, runs};

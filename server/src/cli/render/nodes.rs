@@ -1,6 +1,7 @@
 //! Nodes, their events and their deployments.
 
-use protocol::latest::{Disk, Inventory, Nic};
+use lifecycle::placement::MismatchKind;
+use protocol::latest::{Disk, Inventory, LldpListening, Nic};
 
 use crate::cli::sizes::size_text;
 use crate::cli::table::{pairs, table};
@@ -14,12 +15,13 @@ pub fn nodes(nodes: &[Node], context: &Context) -> String {
         return "no nodes: `plumbline node add NAME MAC` lists one, `plumbline discovery arm SUBNET` finds them\n"
             .into();
     }
-    let heading = ["NODE", "STATE", "SINCE", "DRIFT", "AGENT", "REASON"];
+    let heading = ["NODE", "STATE", "SINCE", "PLAN", "DRIFT", "AGENT", "REASON"];
     let rows = nodes.iter().map(|node| {
         [
             node.reference().to_owned(),
             state(node),
             context.age(node.state_since),
+            plan(node),
             drift(node),
             context.age_or_never(node.agent.as_ref().map(|agent| agent.heartbeat_at)),
             node.state_reason.clone(),
@@ -44,12 +46,16 @@ pub fn node(node: &Node, context: &Context) -> String {
                 .map_or_else(|| "never".to_owned(), |at| context.age_and_local(at)),
         ),
         ("group", node.group.clone()),
-        ("rack", node.rack.clone().unwrap_or_else(|| "-".to_owned())),
+        ("rack", place(node.rack.as_deref(), node.unit)),
+        ("plan", plan_text(node)),
         ("boot chain", node.chain.clone()),
         ("MACs", node.macs.join(", ")),
         ("address", address(node)),
         ("machine id", node.machine_id.clone()),
     ];
+    let problems = node.mismatches.iter();
+    rows.extend(problems.map(|problem| ("plan and reality", format!("{}: {}", problem.kind, problem.detail))));
+    rows.extend(evidence(node));
     if let Some(hold) = &node.hold {
         let since = context.age(hold.since);
         rows.push(("held", format!("{} ({}, {since})", hold.reason, hold.by)));
@@ -80,6 +86,70 @@ fn address(node: &Node) -> String {
         (Some(has), None) => has.clone(),
         (None, None) => "-".to_owned(),
     }
+}
+
+fn place(rack: Option<&str>, unit: Option<i32>) -> String {
+    match (rack, unit) {
+        (Some(rack), Some(unit)) => format!("{rack} unit {unit}"),
+        (Some(rack), None) => rack.to_owned(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// Whether it is what the rack plan says, in a word.
+fn plan(node: &Node) -> String {
+    let problems = node
+        .mismatches
+        .iter()
+        .filter(|one| one.kind != MismatchKind::SharedMac.as_str());
+    let mut kinds: Vec<&str> = problems.map(|one| one.kind.as_str()).collect();
+    kinds.dedup();
+    match (kinds.is_empty(), &node.plan, &node.inventory) {
+        (false, ..) => kinds.join(", "),
+        (true, None, _) => "-".to_owned(),
+        // Nothing was seen of it: that is not "as planned".
+        (true, Some(_), None) => "not seen".to_owned(),
+        (true, Some(_), Some(_)) => "as planned".to_owned(),
+    }
+}
+
+fn plan_text(node: &Node) -> String {
+    let Some(line) = &node.plan else {
+        return "not in the rack plan".to_owned();
+    };
+    let mut text = place(line.rack.as_deref(), line.unit);
+    for (what, value) in [
+        ("serial", &line.serial),
+        ("MAC", &line.mac),
+        ("BMC", &line.bmc_address),
+        ("switch port", &line.switch_port),
+    ] {
+        if let Some(value) = value {
+            text.push_str(&format!(", {what} {value}"));
+        }
+    }
+    text
+}
+
+/// What tells where a machine is, beside its hardware.
+fn evidence(node: &Node) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    if let Some(relay) = &node.relay {
+        rows.push(("relay", relay.clone()));
+    }
+    match (&node.relay_circuit, &node.relay_remote) {
+        (Some(circuit), Some(remote)) => rows.push(("relay circuit", format!("{circuit}, of {remote}"))),
+        (Some(circuit), None) => rows.push(("relay circuit", circuit.clone())),
+        (None, Some(remote)) => rows.push(("relay circuit", format!("not named, of {remote}"))),
+        (None, None) => {}
+    }
+    if let Some(rule) = &node.discovery_rule {
+        rows.push(("discovery rule", rule.clone()));
+    }
+    if let Some(image) = &node.image_channel {
+        rows.push(("image proposed", image.clone()));
+    }
+    rows
 }
 
 fn state(node: &Node) -> String {
@@ -125,7 +195,10 @@ fn hardware(inventory: &Inventory, rows: &mut Vec<(&'static str, String)>) {
         ("firmware", format!("{firmware} {version}")),
     ]);
     rows.extend(inventory.disks.iter().map(|disk| ("disk", disk_text(disk))));
-    rows.extend(inventory.nics.iter().map(|nic| ("interface", nic_text(nic))));
+    for nic in &inventory.nics {
+        rows.push(("interface", nic_text(nic)));
+        rows.push(("  switch port", port_text(nic, &inventory.lldp)));
+    }
     rows.push(("PCI functions", inventory.pci.len().to_string()));
     rows.extend(inventory.problems.iter().map(|problem| ("not read", problem.clone())));
 }
@@ -160,6 +233,24 @@ fn nic_text(nic: &Nic) -> String {
         text.push_str(", booted from");
     }
     text
+}
+
+/// What the switch said of the port; what was not heard is never shown as a port without a name.
+fn port_text(nic: &Nic, listening: &LldpListening) -> String {
+    match (&nic.lldp, listening) {
+        (Some(neighbour), _) => {
+            let description = neighbour
+                .port_description
+                .as_deref()
+                .filter(|text| *text != neighbour.port);
+            let description = description.map_or_else(String::new, |text| format!(" ({text})"));
+            format!("{}{description}", neighbour.switch_port())
+        }
+        (None, LldpListening::NotListened) => "not listened for".to_owned(),
+        (None, LldpListening::Listening) => "not seen yet".to_owned(),
+        (None, LldpListening::Listened { secs }) => format!("not seen in {secs} s"),
+        (None, LldpListening::Failed { reason }) => format!("could not listen: {reason}"),
+    }
 }
 
 /// How far a node came, what was due next, and what to try.

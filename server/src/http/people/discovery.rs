@@ -15,8 +15,10 @@ use crate::http::error::ErrorBody;
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewWindow {
-    /// IPv4 subnet in CIDR form, without host bits.
-    subnet: String,
+    /// IPv4 subnet in CIDR form, without host bits. Expected: this or a circuit.
+    subnet: Option<String>,
+    /// Circuit as a relay writes it (option 82), or its beginning and `*`.
+    relay_circuit: Option<String>,
     /// How long it is open: 1 to 1440 minutes.
     minutes: i64,
     /// How many machines it admits: 1 to 10000.
@@ -57,7 +59,7 @@ pub(super) async fn discovery_list(
     Ok(Json(app.store.discovery_list_open().await?))
 }
 
-/// Arms discovery: unknown machines of a subnet are answered, inventoried, and then wait for approval.
+/// Arms discovery: unknown machines of a subnet or a relay's circuit are answered, inventoried, and then wait for approval.
 #[utoipa::path(post, path = "/discovery", tag = "discovery", request_body = NewWindow,
     responses((status = 201, body = DiscoveryWindow), (status = "4XX", body = ErrorBody)))]
 pub(super) async fn discovery_arm(
@@ -65,14 +67,19 @@ pub(super) async fn discovery_arm(
     State(app): State<App>,
     Body(new): Body<NewWindow>,
 ) -> Result<(StatusCode, Json<DiscoveryWindow>), AppError> {
-    let window = discovery::discovery_arm(&app, &new.subnet, new.minutes, new.nodes_max, &user.name).await?;
+    let (subnet, circuit) = (new.subnet.as_deref(), new.relay_circuit.as_deref());
+    let window = discovery::discovery_arm(&app, subnet, circuit, new.minutes, new.nodes_max, &user.name).await?;
     Ok((StatusCode::CREATED, Json(window)))
 }
 
 /// Ends all open windows.
 #[utoipa::path(delete, path = "/discovery", tag = "discovery",
     responses((status = 200, body = Disarmed), (status = "4XX", body = ErrorBody)))]
-pub(super) async fn discovery_disarm(_admin: Admin, State(app): State<App>) -> Result<Json<Disarmed>, AppError> {
+pub(super) async fn discovery_disarm(Admin(user): Admin, State(app): State<App>) -> Result<Json<Disarmed>, AppError> {
     let windows = app.store.discovery_disarm().await?;
+    let detail = format!("{windows} windows ended");
+    app.store
+        .audit_add(&user.name, "discovery_disarmed", "discovery", &detail)
+        .await?;
     Ok(Json(Disarmed { windows }))
 }

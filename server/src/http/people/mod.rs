@@ -17,6 +17,7 @@ mod identity;
 mod images;
 mod nodes;
 mod overview;
+mod rack_plan;
 mod remediation;
 mod session;
 mod users;
@@ -138,6 +139,7 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(deployments::deployment_get))
         .routes(routes!(discovery::sighting_list))
         .routes(routes!(discovery::dhcp_server_list))
+        .routes(routes!(rack_plan::rack_plan_list, rack_plan::rack_plan_import))
         .routes(routes!(
             discovery::discovery_list,
             discovery::discovery_arm,

@@ -36,6 +36,8 @@ pub(super) struct NodeChanges {
     group: Option<String>,
     /// Rack; empty: none.
     rack: Option<String>,
+    /// Height unit in the rack, 1 to 100; 0: unknown.
+    unit: Option<i32>,
     /// Which boot loader it gets: `auto` (what its group or the site says), `ipxe`, `grub` or `http`.
     #[schema(value_type = Option<String>)]
     chain: Option<Chain>,
@@ -66,6 +68,8 @@ pub(super) struct Approval {
     group: Option<String>,
     /// Rack.
     rack: Option<String>,
+    /// Height unit in the rack, 1 to 100.
+    unit: Option<i32>,
 }
 
 /// Lists all nodes, by name.
@@ -115,11 +119,18 @@ pub(super) async fn node_change(
         name,
         group,
         rack,
+        unit,
         chain,
         address,
     } = changes;
-    if group.is_some() || rack.is_some() || chain.is_some() {
-        nodes::node_place(&app, node, NodeChange { group, rack, chain }, &user.name).await?;
+    if group.is_some() || rack.is_some() || unit.is_some() || chain.is_some() {
+        let change = NodeChange {
+            group,
+            rack,
+            unit,
+            chain,
+        };
+        nodes::node_place(&app, node, change, &user.name).await?;
     }
     if let Some(address) = address {
         let address =
@@ -197,11 +208,13 @@ pub(super) async fn node_approve(
         disk,
         group,
         rack,
+        unit,
     } = approval;
-    if group.is_some() || rack.is_some() {
+    if group.is_some() || rack.is_some() || unit.is_some() {
         let change = NodeChange {
             group,
             rack,
+            unit,
             chain: None,
         };
         nodes::node_place(&app, node, change, &user.name).await?;
