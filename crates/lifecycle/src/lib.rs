@@ -10,6 +10,7 @@ mod node;
 pub mod placement;
 pub mod plan;
 pub mod remediation;
+pub mod rules;
 pub mod why;
 
 pub use boot_order::BootOrder;

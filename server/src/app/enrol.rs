@@ -155,7 +155,7 @@ pub async fn inventory(app: &App, ramdisk: &Ramdisk, inventory: &Inventory) -> R
     for other in taken.foreign {
         event(app, ramdisk.node, "", "identity_conflict", &other).await?;
     }
-    Ok(())
+    super::rules::inventory_arrived(app, ramdisk, inventory).await
 }
 
 /// Whether a serial, UUID or asset tag is filler that vendors leave in.

@@ -24,6 +24,7 @@ pub mod rack_plan;
 pub mod remediation;
 pub mod render;
 pub mod reviews;
+pub mod rules;
 pub mod sign_in_limiter;
 pub mod tokens;
 pub mod trace;

@@ -291,6 +291,33 @@ pub enum DiscoveryCommand {
     List,
     /// End all of it
     Disarm,
+    /// Rules that name and place machines as they are found
+    #[command(subcommand)]
+    Rules(RulesCommand),
+}
+
+/// On discovery rules.
+#[derive(Debug, Subcommand)]
+pub enum RulesCommand {
+    /// Show the rules and what they have placed
+    Show {
+        /// A version that was in force [default: the one that is]
+        #[arg(value_name = "VERSION")]
+        number: Option<i64>,
+        /// Print the YAML, as it was applied
+        #[arg(long)]
+        content: bool,
+    },
+    /// Check a file, without a server
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Put a file in force, as a new version
+    Apply {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 /// On the rack plan.

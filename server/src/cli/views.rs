@@ -195,6 +195,23 @@ pub struct PlanChange {
     pub to: Option<String>,
 }
 
+/// Discovery rules.
+#[derive(Debug, Deserialize)]
+pub struct Rules {
+    pub version: i64,
+    pub applied_by: String,
+    pub applied_at: Timestamp,
+    pub rules: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Debug, Deserialize)]
+pub struct Rule {
+    pub name: String,
+    pub maximum: u64,
+    pub placed: u64,
+}
+
 /// A line of the rack plan.
 #[derive(Debug, Deserialize)]
 pub struct PlanLine {

@@ -9,6 +9,7 @@ mod rack_plan;
 mod remediation;
 mod requests;
 mod reviews;
+mod rules;
 mod session;
 mod support;
 mod web;

@@ -74,6 +74,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/discovery/rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows the discovery rules and what they have placed. */
+        get: operations["rules_get"];
+        /** Puts discovery rules in force, as a new version. */
+        put: operations["rules_apply"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/drift": {
         parameters: {
             query?: never;
@@ -1008,6 +1026,8 @@ export interface components {
             product?: string | null;
             /** @description System serial number. */
             serial?: string | null;
+            /** @description Product SKU: often the order number. */
+            sku?: string | null;
             /** @description System UUID as the firmware writes it, lower case. */
             uuid?: string | null;
         };
@@ -1433,6 +1453,11 @@ export interface components {
             scope_value?: string | null;
             /** @description One variant (64 hexadecimal digits); an acceptance needs it, without it the others are about all variants. */
             variant?: string | null;
+        };
+        /** @description Rules to be put in force. */
+        NewRules: {
+            /** @description YAML, at most 900 KiB. */
+            content: string;
         };
         /** @description What to repair: everything, unless something is named. */
         NewRun: {
@@ -1963,6 +1988,37 @@ export interface components {
          * @enum {string}
          */
         Role: "admin" | "viewer";
+        /** @description A rule and what it has done. */
+        RuleView: {
+            /** @description How many nodes it may place. */
+            maximum: number;
+            /** @description Its name. */
+            name: string;
+            /** @description How many it has placed. */
+            placed: number;
+        };
+        /** @description A version of the rules. */
+        RulesRecord: {
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            applied_at: string;
+            /** @description Who applied it. */
+            applied_by: string;
+            /** @description The YAML text. */
+            content: string;
+            /**
+             * Format: int64
+             * @description Counts up; the highest is in force.
+             */
+            version: number;
+        };
+        /** @description The rules that are in force, or were. */
+        RulesView: components["schemas"]["RulesRecord"] & {
+            /** @description Each rule, in order. */
+            rules: components["schemas"]["RuleView"][];
+        };
         /**
          * Format: uuid
          * @description A remediation: jobs for nodes, a few at a time, under limits.
@@ -2289,6 +2345,67 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Disarmed"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    rules_get: {
+        parameters: {
+            query?: {
+                /** @description A version that was in force; left out: the one that is. */
+                version?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RulesView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    rules_apply: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewRules"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RulesView"];
                 };
             };
             "4XX": {

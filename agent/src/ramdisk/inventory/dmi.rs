@@ -20,6 +20,7 @@ pub fn read(root: &Path, problems: &mut Vec<String>) -> Dmi {
         asset_tag: of("chassis_asset_tag"),
         manufacturer: of("sys_vendor"),
         product: of("product_name"),
+        sku: of("product_sku"),
         bios_version: of("bios_version"),
         bios_date: of("bios_date"),
     }

@@ -154,6 +154,9 @@ pub struct Dmi {
     pub manufacturer: Option<String>,
     /// Product name.
     pub product: Option<String>,
+    /// Product SKU: often the order number.
+    #[serde(default)]
+    pub sku: Option<String>,
     /// BIOS version.
     pub bios_version: Option<String>,
     /// BIOS date.

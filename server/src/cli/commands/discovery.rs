@@ -34,6 +34,7 @@ pub async fn discovery(client: &Client, output: Output, command: &DiscoveryComma
                 )
             })
         }
+        DiscoveryCommand::Rules(_) => anyhow::bail!("this is run by an entry of its own"),
         DiscoveryCommand::List => output.list(&client.get(&["discovery"]).await?, render::windows),
         DiscoveryCommand::Disarm => {
             let answer = client.send(Method::DELETE, &["discovery"], None).await?;

@@ -10,6 +10,7 @@ mod maintenance;
 mod nodes;
 mod rack_plan;
 mod remediation;
+mod rules;
 mod session;
 mod users;
 
@@ -21,5 +22,6 @@ pub use maintenance::{check_config, migrate};
 pub use nodes::node;
 pub use rack_plan::rack_plan;
 pub use remediation::{remediate, remediation};
+pub use rules::rules;
 pub use session::{login, logout};
 pub use users::user;

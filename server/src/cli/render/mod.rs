@@ -7,6 +7,7 @@ mod images;
 mod nodes;
 mod rack_plan;
 mod remediation;
+mod rules;
 
 pub use boot::boot;
 pub use discovery::{dhcp_servers, sightings, windows};
@@ -15,3 +16,4 @@ pub use images::{image, image_check, images};
 pub use nodes::{deployment, deployments, event_line, events, node, nodes, why};
 pub use rack_plan::imported;
 pub use remediation::{audit, left, plan, releases, run, runs};
+pub use rules::rules;

@@ -19,6 +19,7 @@ mod nodes;
 mod overview;
 mod rack_plan;
 mod remediation;
+mod rules;
 mod session;
 mod users;
 
@@ -139,6 +140,7 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(deployments::deployment_get))
         .routes(routes!(discovery::sighting_list))
         .routes(routes!(discovery::dhcp_server_list))
+        .routes(routes!(rules::rules_get, rules::rules_apply))
         .routes(routes!(rack_plan::rack_plan_list, rack_plan::rack_plan_import))
         .routes(routes!(
             discovery::discovery_list,
