@@ -3,7 +3,9 @@
 //! Idea: another server is the yardstick, not a number of an earlier day: all are measured in turns, on the same
 //! machine, within the same minutes, and what counts are the ratios.
 
+mod http;
 mod namespace;
+mod process;
 mod serve;
 mod tftp;
 
@@ -33,6 +35,17 @@ struct Cli {
 enum Command {
     /// TFTP beside tftpd-hpa and dnsmasq, in a network namespace of its own.
     Tftp(TftpArguments),
+    /// The boot listener's packs beside nginx, in a network namespace of its own.
+    Http(HttpArguments),
+    /// Serve a data folder's packs with the project's boot listener until killed.
+    ServeHttp {
+        /// Where to listen.
+        #[arg(long)]
+        listen: SocketAddr,
+        /// The data folder, which has `images` in it.
+        #[arg(long)]
+        folder: PathBuf,
+    },
     /// Serve a folder with the project's TFTP engine until killed.
     ServeTftp {
         /// Where to listen.
@@ -77,8 +90,44 @@ struct TftpArguments {
     inside: bool,
 }
 
+#[derive(Args)]
+struct HttpArguments {
+    /// Clients of the fleet.
+    #[arg(long, default_value_t = http::cases::CLIENTS, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=5_000))]
+    clients: usize,
+    /// Packs to read.
+    #[arg(long, default_value_t = http::cases::PACKS, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000))]
+    packs: usize,
+    /// Size of a pack, in KiB.
+    #[arg(long, default_value_t = http::cases::PACK_KIB, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    pack_kib: usize,
+    /// Packs that each client of the fleet reads; a single one reads 64 times as many.
+    #[arg(long, default_value_t = http::cases::READS, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000))]
+    reads: usize,
+    /// How often each case is played.
+    #[arg(long, default_value_t = 5, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    rounds: usize,
+    /// Only these cases: fleet, single.
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
+    /// Another build of this program, to measure a change beside what was there before.
+    #[arg(long)]
+    before: Option<PathBuf>,
+    /// nginx.
+    #[arg(long, env = "PLUMBLINE_BENCH_NGINX", default_value = "/usr/sbin/nginx")]
+    nginx: PathBuf,
+    /// Print one line of JSON on standard output, and the table on standard error.
+    #[arg(long)]
+    json: bool,
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Http(arguments) if arguments.inside => http(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Http(_) => namespace::run_inside(INSIDE),
+        Command::ServeHttp { listen, folder } => http::serve::serve(listen, &folder).map(|()| ExitCode::SUCCESS),
         Command::Tftp(arguments) if arguments.inside => tftp(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Tftp(_) => namespace::run_inside(INSIDE),
         Command::ServeTftp { listen, folder } => serve::serve(listen, &folder).map(|()| ExitCode::SUCCESS),
@@ -121,6 +170,47 @@ fn tftp(arguments: &TftpArguments) -> Result<()> {
         measured,
         rounds: arguments.rounds,
         is_full_size: arguments.clients == cases::CLIENTS && arguments.file_kib == cases::FILE_KIB,
+        load_before,
+        processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+    };
+    if arguments.json {
+        eprint!("{}", run.table());
+        println!("{}", run.json());
+    } else {
+        print!("{}", run.table());
+    }
+    Ok(())
+}
+
+fn http(arguments: &HttpArguments) -> Result<()> {
+    namespace::prepare()?;
+    let programs = http::servers::Programs {
+        own: std::env::current_exe().context("cannot find this program")?,
+        before: arguments.before.clone(),
+        nginx: arguments.nginx.clone(),
+    };
+    if !programs.has(http::servers::Server::Nginx) {
+        eprintln!("note: nginx is not here and not measured; `cargo xtask setup` brings it");
+    }
+    let mut cases = http::cases::cases(arguments.clients, arguments.reads);
+    if !arguments.cases.is_empty() {
+        cases.retain(|case| arguments.cases.iter().any(|name| name == case.name));
+        ensure!(!cases.is_empty(), "there are no such cases; there are fleet and single");
+    }
+    let folder = tempfile::tempdir().context("cannot make a folder for the packs")?;
+    let load_before = load_mean();
+    let pack_bytes = arguments.pack_kib * 1024;
+    let packs = http::rounds::write_packs(folder.path(), arguments.packs, pack_bytes)?.into();
+    let measured = http::rounds::measure(&cases, arguments.rounds, &programs, folder.path(), &packs)?;
+    let run = http::report::Run {
+        aims: http::cases::aims(&measured),
+        measured,
+        rounds: arguments.rounds,
+        packs: arguments.packs,
+        pack_bytes,
+        is_full_size: arguments.clients == http::cases::CLIENTS
+            && arguments.packs == http::cases::PACKS
+            && arguments.pack_kib == http::cases::PACK_KIB,
         load_before,
         processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
     };

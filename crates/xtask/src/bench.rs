@@ -15,6 +15,9 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     build.args(["build", "--release", "--package", "bench"]);
     run_announced("build the benchmarks", &mut build)?;
     let mut command = Command::new(workspace.target.join("release/plumbline-bench"));
-    command.args(arguments).env("PLUMBLINE_BENCH_TFTPD", workspace.tftpd());
+    command
+        .args(arguments)
+        .env("PLUMBLINE_BENCH_TFTPD", workspace.tftpd())
+        .env("PLUMBLINE_BENCH_NGINX", workspace.nginx());
     run_shown("measure", &mut command)
 }

@@ -26,6 +26,7 @@ Usage: cargo xtask COMMAND
   ci                   formatting, dependency direction, file lengths, lints, query data
   bench tftp [--json]  set up, and measure the TFTP server beside tftpd-hpa and dnsmasq; more arguments go to
                        `plumbline-bench tftp` (see its --help)
+  bench http [--json]  the same for the boot listener's HTTP, beside nginx
   sqlx [--check]       rewrite the offline query data in .sqlx, or only check it
   help                 this text
 ";
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         ["test"] => commands::test(true),
         ["test", "--no-e2e"] => commands::test(false),
         ["e2e", rest @ ..] => commands::e2e(rest),
-        ["bench", "tftp", ..] => commands::bench(&words[1..]),
+        ["bench", "tftp" | "http", ..] => commands::bench(&words[1..]),
         ["ci"] => commands::ci(),
         ["sqlx"] => commands::sqlx(false),
         ["sqlx", "--check"] => commands::sqlx(true),

@@ -67,6 +67,11 @@ impl Workspace {
         self.work_folder().join("in.tftpd")
     }
 
+    /// nginx's program.
+    pub fn nginx(&self) -> PathBuf {
+        self.work_folder().join("nginx")
+    }
+
     /// The server binary.
     pub fn server(&self) -> PathBuf {
         self.target.join("debug/plumbline")

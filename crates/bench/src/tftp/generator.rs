@@ -311,7 +311,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// On loopback, each client has an address of its own, as machines have: 127.1.0.1 and on. Elsewhere, the kernel's choice.
-fn client_address(server: IpAddr, index: usize) -> IpAddr {
+pub fn client_address(server: IpAddr, index: usize) -> IpAddr {
     match server {
         IpAddr::V4(server) if server.is_loopback() => {
             let [_, a, b, c] = u32::try_from(index % 50_000 / 250 * 256 + index % 250 + 1)
@@ -324,7 +324,8 @@ fn client_address(server: IpAddr, index: usize) -> IpAddr {
     }
 }
 
-fn processor_time() -> Duration {
+/// Processor time of this process.
+pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),

@@ -90,19 +90,7 @@ impl Run {
             )?;
         }
         writeln!(text)?;
-        for aim in &self.aims {
-            let verdict = match aim.is_met() {
-                Some(true) => "met",
-                Some(false) => "MISSED",
-                None => "not measured: a server is missing",
-            };
-            let (sign, bound) = match aim.wanted {
-                Wanted::AtLeast(bound) => ("at least", bound),
-                Wanted::Below(bound) => ("below", bound),
-            };
-            let found = aim.found.map_or("–".to_owned(), |found| format!("{found:.2}"));
-            writeln!(text, "{:<58}{found:>8}   {sign} {bound}: {verdict}", aim.name)?;
-        }
+        text.push_str(&aims_table(&self.aims));
         Ok(())
     }
 
@@ -121,6 +109,25 @@ impl Run {
             "are_all_aims_met": self.aims.iter().all(|aim| aim.is_met() == Some(true)),
         })
     }
+}
+
+/// Aims, for people: one line each.
+pub fn aims_table(aims: &[Aim]) -> String {
+    let mut text = String::new();
+    for aim in aims {
+        let verdict = match aim.is_met() {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "not measured: a server is missing",
+        };
+        let (sign, bound) = match aim.wanted {
+            Wanted::AtLeast(bound) => ("at least", bound),
+            Wanted::Below(bound) => ("below", bound),
+        };
+        let found = aim.found.map_or("–".to_owned(), |found| format!("{found:.2}"));
+        let _infallible = writeln!(text, "{:<58}{found:>8}   {sign} {bound}: {verdict}", aim.name);
+    }
+    text
 }
 
 fn case_json(measured: &Measured) -> Value {
@@ -159,7 +166,8 @@ fn case_json(measured: &Measured) -> Value {
     })
 }
 
-fn aim_json(aim: &Aim) -> Value {
+/// An aim, for programs.
+pub fn aim_json(aim: &Aim) -> Value {
     let (key, bound) = match aim.wanted {
         Wanted::AtLeast(bound) => ("at_least", bound),
         Wanted::Below(bound) => ("below", bound),
@@ -168,7 +176,7 @@ fn aim_json(aim: &Aim) -> Value {
 }
 
 /// To three places.
-fn rounded(value: f64) -> f64 {
+pub fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 

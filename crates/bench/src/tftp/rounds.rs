@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use super::cases::{Case, Contender, Figures, Measured, percentile};
 use super::client::Ask;
 use super::generator::{Load, Outcome, play};
-use super::servers::{ADDRESS, Programs, Running, Server};
+use super::servers::{self, ADDRESS, Programs, Server};
 
 /// Fills an Ethernet frame.
 const BLOCK_BYTES: u16 = 1468;
@@ -86,7 +86,7 @@ pub fn measure(cases: &[Case], rounds: usize, seed: u64, programs: &Programs, fo
 }
 
 fn measure_once(load: &Load, server: Server, programs: &Programs, folder: &Path) -> Result<Figures> {
-    let running = Running::start(programs, server, folder, PROBE)?;
+    let running = servers::start(programs, server, folder, PROBE)?;
     let outcome = play(load)?;
     let memory_bytes = running.memory_peak_bytes()?;
     let server_processor_secs = running.processor_secs()?;

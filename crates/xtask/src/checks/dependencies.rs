@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
         &["manifest", "drift", "protocol", "lifecycle", "store", "netboot"],
     ),
     ("lab", &["manifest", "drift", "protocol", "netboot", "plumbline-agent"]),
-    ("bench", &["netboot"]),
+    ("bench", &["netboot", "store", "plumbline"]),
     ("xtask", &[]),
 ];
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Packages and what needs them.
-const REQUIRED: [(&str, &str); 22] = [
+const REQUIRED: [(&str, &str); 25] = [
     ("ca-certificates", "downloads over HTTPS"),
     ("chromium", "the dashboard's browser tests"),
     ("cpio", "initramfs archives"),
@@ -23,6 +23,8 @@ const REQUIRED: [(&str, &str); 22] = [
     ("ipxe-qemu", "network boot of BIOS nodes"),
     ("iproute2", "network namespaces"),
     ("kmod", "kernel modules of images"),
+    ("libcrypt1", "nginx, which the benchmarks compare with"),
+    ("libpcre2-8-0", "nginx, which the benchmarks compare with"),
     ("libwrap0", "tftpd-hpa, which the benchmarks compare with"),
     ("mmdebstrap", "golden images"),
     ("mold", "fast linking"),
@@ -33,6 +35,7 @@ const REQUIRED: [(&str, &str); 22] = [
     ("seabios", "BIOS firmware of nodes"),
     ("squashfs-tools", "golden images"),
     ("util-linux", "disks and namespaces"),
+    ("zlib1g", "nginx, which the benchmarks compare with"),
     ("zstd", "packs and initramfs archives"),
 ];
 
