@@ -8,6 +8,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
+use crate::http::boot::admission::Gauges;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Kind {
     kind: String,
@@ -18,6 +20,7 @@ struct Kind {
 pub struct Metrics {
     registry: Registry,
     boot_requests: Family<Kind, Counter>,
+    bodies: Gauges,
     netboot: std::sync::Mutex<Vec<(&'static str, Arc<CounterSet>)>>,
 }
 
@@ -30,9 +33,30 @@ impl Default for Metrics {
             "Requests on the boot listener by kind",
             boot_requests.clone(),
         );
+        let bodies = Gauges::default();
+        for (name, help, gauge) in [
+            (
+                "boot_http_bodies",
+                "Large bodies that the boot listener sends",
+                &bodies.in_use,
+            ),
+            (
+                "boot_http_bodies_max",
+                "Large bodies that it sends at most",
+                &bodies.places,
+            ),
+            (
+                "boot_http_bodies_waiting",
+                "Requests that wait to be sent one",
+                &bodies.waiting,
+            ),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
         Self {
             registry,
             boot_requests,
+            bodies,
             netboot: std::sync::Mutex::default(),
         }
     }
@@ -42,6 +66,12 @@ impl Metrics {
     /// Counts a request on the boot listener.
     pub fn boot_request(&self, kind: &str) {
         self.boot_requests.get_or_create(&Kind { kind: kind.to_owned() }).inc();
+    }
+
+    /// Numbers of the boot listener's large bodies.
+    #[must_use]
+    pub const fn bodies(&self) -> &Gauges {
+        &self.bodies
     }
 
     /// Adds the counters of a boot protocol (`dhcp`, `tftp`).
@@ -85,7 +115,9 @@ mod tests {
         let counters = Arc::new(CounterSet::new(&["too_short"]));
         counters.increment("too_short");
         metrics.add_protocol("dhcp", counters);
+        metrics.bodies().waiting.set(31);
         let text = metrics.render();
+        assert!(text.contains("plumbline_boot_http_bodies_waiting 31\n"), "{text}");
         assert!(
             text.contains("plumbline_boot_http_requests_total{kind=\"pack\"} 2\n"),
             "{text}"

@@ -84,6 +84,8 @@ pub struct Situation<'a> {
     pub state_reason: &'a str,
     /// The newest step, and how long ago it was; none: nothing was ever seen.
     pub last: Option<(&'a Seen, Duration)>,
+    /// How a download of it waits for those of others, in words that follow its name; none: none does.
+    pub download_waits: Option<&'a str>,
     /// How long ago its agent was heard; none: never.
     pub agent_heard: Option<Duration>,
 }
@@ -259,6 +261,11 @@ const STAGE: Gap = Gap {
     ],
 };
 
+const WAITS_ADVICE: [&str; 2] = [
+    "nothing is wrong: it goes on by itself when others have what they fetch",
+    "where the network could carry more at a time, boot.http_bodies_max in the server's configuration allows more",
+];
+
 fn gap(seen: &Seen) -> Option<Gap> {
     Some(match seen {
         Seen::Offered(_) => OFFERED,
@@ -297,6 +304,16 @@ pub fn why(situation: &Situation<'_>) -> Why {
         if !started_since {
             return fine("its agent is heard", "the installed system runs and its agent speaks");
         }
+    }
+    if let Some(waits) = situation.download_waits {
+        let gap = situation.last.and_then(|(seen, _)| gap(seen));
+        return Why {
+            is_stuck: false,
+            reached: gap.map_or("it asked for a download", |gap| gap.reached).to_owned(),
+            expected: "its turn to download".to_owned(),
+            sentence: format!("it {waits}"),
+            advice: WAITS_ADVICE.map(str::to_owned).into(),
+        };
     }
     let Some((seen, ago)) = situation.last else {
         return stuck(&NEVER, "nothing was ever seen of this machine on the network", None);
@@ -441,6 +458,7 @@ mod tests {
             state: NodeState::Deploying,
             state_reason: "because",
             last: Some((seen, secs(ago_secs))),
+            download_waits: None,
             agent_heard: None,
         })
     }
@@ -451,6 +469,7 @@ mod tests {
             state: NodeState::Listed,
             state_reason: "",
             last: None,
+            download_waits: None,
             agent_heard: None,
         });
         assert!(
@@ -519,6 +538,7 @@ mod tests {
                 state: NodeState::Deployed,
                 state_reason: "",
                 last: Some((&started, secs(ago))),
+                download_waits: None,
                 agent_heard: Some(secs(heard)),
             })
         };
@@ -539,6 +559,7 @@ mod tests {
             state: NodeState::Deployed,
             state_reason: "",
             last: Some((&Seen::Scanned, secs(2))),
+            download_waits: None,
             agent_heard: Some(secs(9)),
         });
         assert!(
@@ -549,6 +570,7 @@ mod tests {
             state: NodeState::Deployed,
             state_reason: "",
             last: Some((&Seen::Scanned, secs(900))),
+            download_waits: None,
             agent_heard: Some(secs(600)),
         });
         assert!(silent.is_stuck && silent.sentence.contains("silent"), "{silent:?}");
@@ -560,11 +582,27 @@ mod tests {
             state: NodeState::WaitingApproval,
             state_reason: "",
             last: Some((&Seen::Inventoried, secs(9_000))),
+            download_waits: None,
             agent_heard: None,
         });
         assert!(
             !waiting.is_stuck && waiting.expected.contains("approval"),
             "{waiting:?}"
         );
+    }
+
+    #[test]
+    fn a_download_that_waits_for_others_is_nothing_wrong_however_long_it_takes() {
+        let waits = "waits for a free download: 256 of 256 in use, 31 before it";
+        let why = why(&Situation {
+            state: NodeState::Deploying,
+            state_reason: "",
+            last: Some((&Seen::Kernel, secs(9_000))),
+            download_waits: Some(waits),
+            agent_heard: None,
+        });
+        assert!(!why.is_stuck && !why.advice.is_empty(), "{why:?}");
+        assert_eq!(why.sentence, format!("it {waits}"));
+        assert_eq!(why.reached, KERNEL.reached);
     }
 }

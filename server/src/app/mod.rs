@@ -39,6 +39,7 @@ use tokio::sync::Notify;
 
 use crate::boot_plane::Loaders;
 use crate::config::Config;
+use crate::http::boot::admission::Bodies;
 use crate::http::boot::pace::LoaderPace;
 use crate::image::{ImageStore, Keys};
 use crate::metrics::Metrics;
@@ -65,6 +66,8 @@ pub struct App {
     pub loaders: Arc<Loaders>,
     /// How fast machines are sent loaders, kernel and initramfs.
     pub loader_pace: Arc<LoaderPace>,
+    /// The places for large bodies of the boot listener.
+    pub bodies: Arc<Bodies>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// How much a finding matters.
@@ -84,6 +87,8 @@ impl App {
     /// What is unreadable or damaged, by name.
     pub fn open(config: Arc<Config>, store: Store) -> anyhow::Result<Self> {
         let keys_dir = config.data_dir.join("keys");
+        let metrics = Metrics::default();
+        let bodies_max = config.boot.as_ref().map_or(1, |boot| boot.http_bodies_max);
         let loaders = match &config.boot {
             Some(boot) => Loaders::load(&boot.loaders_dir, &boot.http_url())?,
             None => Loaders::default(),
@@ -93,7 +98,8 @@ impl App {
             keys: Arc::new(Keys::load_or_create(&keys_dir)?),
             authority: Arc::new(authority::Authority::load_or_create(&keys_dir)?),
             token_key: tokens::TokenKey::load_or_create(&keys_dir)?,
-            metrics: Arc::new(Metrics::default()),
+            bodies: Bodies::new(bodies_max, metrics.bodies().clone()),
+            metrics: Arc::new(metrics),
             loaders: Arc::new(loaders),
             loader_pace: Arc::new(LoaderPace::new(
                 config.boot.as_ref().and_then(|boot| boot.loader_bytes_per_sec_max),

@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 
 use super::{App, AppError};
 use crate::boot_plane::is_optional;
+use crate::http::boot::admission::Standing;
 
 /// What is going on with a machine, and what to try.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -57,10 +58,12 @@ pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
         _ => None,
     };
     let last_at = |event: &BootEvent| progress_at.map_or(event.at, |at| at.max(event.at));
+    let waits = waiting_download(app, &record.macs);
     let answer = why(&Situation {
         state: record.state,
         state_reason: &record.state_reason,
         last: last.as_ref().map(|(event, seen)| (seen, ago(last_at(event)))),
+        download_waits: waits.as_deref(),
         agent_heard: record.agent.as_ref().map(|agent| ago(agent.heartbeat_at)),
     });
     let Why {
@@ -80,6 +83,31 @@ pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
         sentence,
         advice,
     })
+}
+
+/// How a download of a machine waits now, in words. Of a machine that another server serves, that one knows.
+fn waiting_download(app: &App, macs: &[String]) -> Option<String> {
+    let standing = |mac: &String| {
+        let address = app.bodies.machines().address_of(mac.parse().ok()?)?;
+        app.bodies.standing(address)
+    };
+    macs.iter()
+        .find_map(standing)
+        .map(|standing| download_detail(&standing))
+}
+
+/// The detail of a `download_waits` event.
+pub fn download_detail(standing: &Standing) -> String {
+    let Standing {
+        in_use,
+        places_max,
+        before,
+        own,
+    } = standing;
+    if in_use < places_max {
+        return format!("waits for a free download: {own} of its own are in use, which is one machine's share");
+    }
+    format!("waits for a free download: {in_use} of {places_max} in use, {before} before it")
 }
 
 /// The detail of a `dhcp` event.
@@ -218,6 +246,20 @@ mod tests {
             last_step(std::slice::from_ref(&renewal)).unwrap().1,
             Seen::Confirmed(Told::Address)
         );
+    }
+
+    #[test]
+    fn a_download_that_waits_says_for_what() {
+        let standing = |in_use, own| Standing {
+            in_use,
+            places_max: 256,
+            before: 31,
+            own,
+        };
+        let detail = download_detail(&standing(256, 0));
+        assert_eq!(detail, "waits for a free download: 256 of 256 in use, 31 before it");
+        assert!(download_detail(&standing(255, 8)).contains("8 of its own"));
+        assert_eq!(read("download_waits", &detail), None, "no step: it may be over");
     }
 
     #[test]

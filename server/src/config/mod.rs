@@ -86,6 +86,8 @@ pub struct BootConfig {
     pub tftp_port: u16,
     /// How TFTP serves.
     pub tftp: TftpSettings,
+    /// Large bodies (kernels, initramfs, packs) that the boot listener sends at a time; more requests wait.
+    pub http_bodies_max: usize,
     /// Bytes a second that one machine is sent of loaders, kernel and initramfs; none: as fast as it takes them. For
     /// firmware whose network driver loses what comes faster and then hangs.
     pub loader_bytes_per_sec_max: Option<u32>,
@@ -208,6 +210,10 @@ impl TryFrom<Unvalidated> for Config {
                 ));
             }
             let tftp = tftp(&boot.tftp).map_err(|(key, problem)| value(key, problem))?;
+            if !(1..=HTTP_BODIES_MAX).contains(&boot.http_bodies_max) {
+                let problem = format!("{}: expected 1 to {HTTP_BODIES_MAX}", boot.http_bodies_max);
+                return Err(value("boot.http_bodies_max", problem));
+            }
             if let Some(rate) = boot.loader_bytes_per_sec_max
                 && rate < LOADER_RATE_MIN
             {
@@ -223,6 +229,7 @@ impl TryFrom<Unvalidated> for Config {
                 http_port: boot.http_port,
                 tftp_port: boot.tftp_port,
                 tftp,
+                http_bodies_max: boot.http_bodies_max,
                 loader_bytes_per_sec_max: boot.loader_bytes_per_sec_max,
                 loaders_dir: boot.loaders_dir,
                 chain: boot.chain,
@@ -272,6 +279,9 @@ impl TryFrom<Unvalidated> for Config {
         })
     }
 }
+
+/// Each of them has a file and a connection open.
+const HTTP_BODIES_MAX: usize = 10_000;
 
 /// Slower, and a kernel with its initramfs would not arrive before a person gives up.
 const LOADER_RATE_MIN: u32 = 65_536;
@@ -390,6 +400,10 @@ mod tests {
             ),
             (format!("{boot}[boot.tftp]\nrollover = \"two\"\n"), "line 5"),
             (format!("{boot}loader_bytes_per_sec_max = 1\n"), "65536 or more"),
+            (
+                format!("{boot}http_bodies_max = 0\n"),
+                "boot.http_bodies_max: 0: expected 1 to 10000",
+            ),
             (
                 "[site]\nauthorized_keys = [\"hello\"]\n".to_owned(),
                 "site.authorized_keys",

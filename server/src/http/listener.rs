@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::{Extension, Router};
+use axum::http::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -15,7 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service;
+use tower::{Service, ServiceExt as _};
+
+use super::sendfile::FileStream;
 
 /// Time given to requests under way when the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -29,6 +32,8 @@ pub struct Connections {
     pub open_max: usize,
     /// Time for a request's head to arrive, from the connection's start or from the end of the request before.
     pub head_limit: Duration,
+    /// How long a client may take next to nothing of what there is to send; none: as long as it likes.
+    pub stall_limit: Option<Duration>,
     /// Headers are spelled `Content-Length`, not `content-length`. RFC 9110 knows no difference; GRUB 2.06 does, and
     /// without a length that it sees it takes a script for unfinished until the connection ends.
     pub title_case: bool,
@@ -78,11 +83,18 @@ where
     }
 }
 
-/// Serves plain HTTP until cancelled. Routes see the peer as [`ConnectInfo`].
+/// Serves plain HTTP until cancelled. Routes see the peer as [`ConnectInfo`], and send files through the connection's
+/// [`Outbox`](super::sendfile::Outbox).
 pub async fn plain(listener: TcpListener, how: Connections, router: Router, cancel: CancellationToken) {
     accept(listener, how, cancel.clone(), |stream, address| {
-        let router = router.clone().layer(Extension(ConnectInfo(address)));
-        connection(stream, address, how, router, cancel.clone())
+        let stream = FileStream::new(stream, how.stall_limit);
+        let outbox = stream.outbox();
+        let service = router.clone().map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(address));
+            request.extensions_mut().insert(outbox.clone());
+            request
+        });
+        connection(stream, address, how, service, cancel.clone())
     })
     .await;
 }

@@ -6,4 +6,5 @@ pub mod error;
 pub mod listener;
 pub mod people;
 pub mod range;
+pub mod sendfile;
 pub mod web;

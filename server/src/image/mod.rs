@@ -16,6 +16,7 @@ pub const BIOS_CORE_PATH: &str = "/boot/grub/i386-pc/core.img";
 mod blob;
 pub mod build;
 mod class_lists;
+mod download;
 pub mod keys;
 pub mod recipe;
 pub mod store;
@@ -23,7 +24,8 @@ pub mod verify;
 pub mod yaml;
 
 pub use build::{BuildError, BuildRequest, BuiltImage, Progress, build, build_agent_layer};
+pub use download::{Download, PIECE_BYTES};
 pub use keys::{KeyError, Keys, TrustedKeys};
 pub use recipe::{Recipe, RecipeError};
-pub use store::{ArtifactName, ImageParts, ImageStore, StoreError};
+pub use store::{ArtifactName, Document, ImageParts, ImageStore, StoreError};
 pub use verify::VerifyReport;

@@ -21,12 +21,14 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures::stream::StreamExt;
 use manifest::packs::PackIndex;
 use manifest::{Digest, Manifest, ManifestError, Signature};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+
+use super::Download;
 
 /// Largest manifest, pack index or signature that is read into memory, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 2 << 30;
@@ -113,6 +115,38 @@ impl fmt::Display for ArtifactName {
     }
 }
 
+/// A document of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Document {
+    /// The manifest's canonical bytes.
+    Manifest,
+    /// Their signature.
+    Signature,
+    /// Where each blob lies.
+    PackIndex,
+}
+
+impl Document {
+    /// The document of this name in URLs.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "manifest" => Some(Self::Manifest),
+            "signature" => Some(Self::Signature),
+            "packs" => Some(Self::PackIndex),
+            _ => None,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Manifest => MANIFEST,
+            Self::Signature => SIGNATURE,
+            Self::PackIndex => PACK_INDEX,
+        }
+    }
+}
+
 /// What makes an image beside its packs.
 #[derive(Debug)]
 pub struct ImageParts {
@@ -124,38 +158,6 @@ pub struct ImageParts {
     pub packs: PackIndex,
     /// Boot artifacts.
     pub artifacts: Vec<(ArtifactName, Bytes)>,
-}
-
-/// An object, or a range of one, as it comes.
-pub struct Download {
-    /// Bytes of the whole object.
-    pub size: u64,
-    /// Which of them follow.
-    pub range: Range<u64>,
-    /// The bytes, in chunks of the backend's choosing.
-    pub stream: BoxStream<'static, Result<Bytes, StoreError>>,
-}
-
-impl fmt::Debug for Download {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Download({:?} of {} bytes)", self.range, self.size)
-    }
-}
-
-impl Download {
-    /// All bytes at once.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the backend fails on the way.
-    pub async fn bytes(self) -> Result<Bytes, StoreError> {
-        let length = usize::try_from(self.range.end - self.range.start).unwrap_or(0);
-        let collect = |mut all: Vec<u8>, chunk: Bytes| async move {
-            all.extend_from_slice(&chunk);
-            Ok(all)
-        };
-        let all = self.stream.try_fold(Vec::with_capacity(length), collect).await?;
-        Ok(all.into())
-    }
 }
 
 /// The image store.
@@ -313,6 +315,22 @@ impl ImageStore {
         self.get(&pack_path(pack), format!("pack {pack}"), range).await
     }
 
+    /// One of an image's documents, or a range of its bytes, as it is stored: whoever takes it checks it against the
+    /// image's digest and signature.
+    ///
+    /// # Errors
+    /// As [`ImageStore::get_pack`].
+    pub async fn get_document(
+        &self,
+        image: Digest,
+        document: Document,
+        range: Option<Range<u64>>,
+    ) -> Result<Download, StoreError> {
+        let name = document.name();
+        self.get(&document_path(image, name), format!("{name} of image {image}"), range)
+            .await
+    }
+
     /// A boot artifact, or a range of its bytes.
     ///
     /// # Errors
@@ -381,15 +399,11 @@ impl ImageStore {
             range: range.map(GetRange::Bounded),
             ..GetOptions::default()
         };
-        let result = match self.objects.get_opts(path, options).await {
-            Ok(result) => result,
-            Err(object_store::Error::NotFound { .. }) => return Err(StoreError::NotFound { what }),
-            Err(source) => return Err(backend_error(format!("reading {what}"), source)),
-        };
-        let (size, range) = (result.meta.size, result.range.clone());
-        let failed = move |source| backend_error(format!("reading {what}"), source);
-        let stream = result.into_stream().map_err(failed).boxed();
-        Ok(Download { size, range, stream })
+        match self.objects.get_opts(path, options).await {
+            Ok(result) => Ok(Download::of(result, what)),
+            Err(object_store::Error::NotFound { .. }) => Err(StoreError::NotFound { what }),
+            Err(source) => Err(backend_error(format!("reading {what}"), source)),
+        }
     }
 
     async fn size(&self, path: &Path) -> Result<Option<u64>, StoreError> {
@@ -414,7 +428,7 @@ impl ImageStore {
     }
 }
 
-fn backend_error(what: impl Into<String>, source: object_store::Error) -> StoreError {
+pub(super) fn backend_error(what: impl Into<String>, source: object_store::Error) -> StoreError {
     StoreError::Backend {
         what: what.into(),
         source,

@@ -1,5 +1,6 @@
 //! The boot listener.
 
+mod fairness;
 mod orders;
 mod ranges;
 mod support;

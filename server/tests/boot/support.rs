@@ -14,6 +14,8 @@ use plumbline::app::App;
 use plumbline::config::Config;
 use store::Store;
 use testkit::TestDatabase;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 /// A server with some loaders.
@@ -21,7 +23,15 @@ pub struct Listener {
     router: Router,
     pub app: App,
     _database: TestDatabase,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+/// A server that listens on a socket.
+pub struct Served {
+    pub listener: Listener,
+    pub address: SocketAddr,
+    /// Stops it.
+    pub stop: CancellationToken,
 }
 
 /// An answer.
@@ -58,7 +68,7 @@ impl Listener {
             router: plumbline::http::boot::router(app.clone()),
             app,
             _database: database,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -78,9 +88,30 @@ impl Listener {
         }
     }
 
-    /// The routes, for a socket.
-    pub fn router(&self) -> Router {
-        self.router.clone()
+    /// Puts a file into the image store.
+    pub fn put_object(&self, path: &str, bytes: &[u8]) {
+        let path = self.folder.path().join("data/images").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// Listens on a socket.
+    pub async fn serve(self) -> Served {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let serving = plumbline::http::listener::plain(
+            socket,
+            plumbline::http::boot::CONNECTIONS,
+            self.router.clone(),
+            stop.clone(),
+        );
+        tokio::spawn(serving);
+        Served {
+            listener: self,
+            address,
+            stop,
+        }
     }
 
     pub async fn get(&self, path: &str, range: Option<&str>) -> Answer {

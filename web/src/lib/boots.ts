@@ -8,7 +8,9 @@ import type { BootEvent } from '../api/types';
 const SILENCE_MS_MAX = 4 * 60_000;
 
 /** What a machine does before its kernel runs. */
-const EARLY = new Set(['dhcp', 'dhcp_ignored', 'tftp', 'script', 'script_refused', 'kernel', 'initramfs', 'discovered']);
+const EARLY = new Set([
+  'dhcp', 'dhcp_ignored', 'tftp', 'script', 'script_refused', 'kernel', 'initramfs', 'download_waits', 'discovered',
+]);
 /** What people and the server do; it belongs to no boot. */
 const APART = new Set(['node_added', 'node_renamed', 'deployment_requested', 'released', 'held', 'let_go']);
 

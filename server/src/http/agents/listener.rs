@@ -24,6 +24,7 @@ const CONNECTIONS: Connections = Connections {
     name: "agents",
     open_max: 20_000,
     head_limit: HANDSHAKE_LIMIT,
+    stall_limit: None,
     title_case: false,
 };
 

@@ -1,11 +1,7 @@
 //! Bytes of the boot listener: loaders, kernels, manifests, packs.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::{ConnectInfo, Path, Query, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use manifest::Digest;
 use netboot::MacAddr;
@@ -13,12 +9,10 @@ use netboot::tftp::{FileName, NameError};
 use serde::Deserialize;
 use store::NewEvent;
 
+use super::send::{Asked, Sent, ranged};
 use crate::app::{App, AppError};
 use crate::boot_plane::GRUB_START;
-use crate::http::boot::pace::{LoaderPace, in_memory};
-use crate::http::range::{self, Answer};
-use crate::image::store::Download;
-use crate::image::{ArtifactName, StoreError};
+use crate::image::{ArtifactName, Document, Download};
 
 #[derive(Deserialize)]
 pub(super) struct Who {
@@ -28,17 +22,15 @@ pub(super) struct Who {
 /// GET `/boot/v1/loaders/{name}`, for UEFI HTTP boot. Names are understood as by TFTP.
 pub(super) async fn loader(
     State(app): State<App>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Path(name): Path<String>,
-    method: Method,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Response, AppError> {
     app.metrics.boot_request("loader");
     let missing = || AppError::NotFound {
         what: "loader".to_owned(),
         key: name.clone(),
     };
-    let machine = peer.ip();
+    let machine = asked.machine;
     let found = match FileName::parse(name.as_bytes()) {
         Ok(parsed) => match app.loaders.find(&parsed) {
             Some(content) => Some((parsed, content)),
@@ -48,11 +40,11 @@ pub(super) async fn loader(
         Err(_) => None,
     };
     let (name, content) = found.ok_or_else(missing)?;
-    if method == Method::GET {
+    if !asked.is_probe {
         app.loaders.note_read(&name, machine);
     }
-    let open = |range| std::future::ready(Ok(in_memory(&content, range)));
-    let mut response = ranged(&headers, Some((&app.loader_pace, machine)), open).await?;
+    let open = |_| std::future::ready(Ok(Download::of_memory(content.clone())));
+    let mut response = ranged(&app, &asked, Sent::AtPace, open).await?;
     let efi = HeaderValue::from_static("application/efi");
     response.headers_mut().insert(header::CONTENT_TYPE, efi);
     Ok(response)
@@ -73,11 +65,9 @@ pub(super) async fn grub_start(State(app): State<App>) -> Result<Response, AppEr
 /// GET `/boot/v1/deployer/{digest}/{vmlinuz|initrd.img}?mac=…`; the first byte of each is an event.
 pub(super) async fn artifact(
     State(app): State<App>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Path((digest, artifact)): Path<(String, String)>,
     Query(who): Query<Who>,
-    method: Method,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Response, AppError> {
     app.metrics.boot_request("artifact");
     let missing = || AppError::NotFound {
@@ -86,13 +76,14 @@ pub(super) async fn artifact(
     };
     let digest: Digest = digest.parse().map_err(|_| missing())?;
     let name = ArtifactName::parse(&artifact).ok_or_else(missing)?;
-    if method == Method::GET
-        && !headers.contains_key(header::RANGE)
+    if !asked.is_probe
+        && asked.range.is_none()
         && let Some(mac) = who.mac
     {
         let mac: MacAddr = mac
             .parse()
             .map_err(|error| AppError::Invalid(format!("mac: {error}")))?;
+        app.bodies.machines().learn(asked.machine, mac);
         let kind = match name {
             ArtifactName::Kernel => "kernel",
             ArtifactName::Initramfs => "initramfs",
@@ -107,14 +98,16 @@ pub(super) async fn artifact(
             })
             .await?;
     }
-    let pace = Some((&app.loader_pace, peer.ip()));
-    ranged(&headers, pace, |range| app.images.artifact(digest, name, range)).await
+    let open = |range| app.images.artifact(digest, name, range);
+    ranged(&app, &asked, Sent::AtPace, open).await
 }
 
-/// GET `/boot/v1/images/{digest}/{manifest|signature|packs}`.
+/// GET `/boot/v1/images/{digest}/{manifest|signature|packs}`. They may be large and are sent as they are stored; the
+/// deployer checks them against the digest that it was given over TLS.
 pub(super) async fn document(
     State(app): State<App>,
     Path((digest, document)): Path<(String, String)>,
+    asked: Asked,
 ) -> Result<Response, AppError> {
     app.metrics.boot_request("image");
     let missing = || AppError::NotFound {
@@ -122,19 +115,16 @@ pub(super) async fn document(
         key: document.clone(),
     };
     let digest: Digest = digest.parse().map_err(|_| missing())?;
-    match document.as_str() {
-        "manifest" => Ok(app.images.manifest_bytes(digest).await?.into_response()),
-        "signature" => Ok(app.images.signature(digest).await?.as_str().to_owned().into_response()),
-        "packs" => Ok(app.images.pack_index_bytes(digest).await?.into_response()),
-        _ => Err(missing()),
-    }
+    let document = Document::parse(&document).ok_or_else(missing)?;
+    let open = |range| app.images.get_document(digest, document, range);
+    ranged(&app, &asked, Sent::Freely, open).await
 }
 
 /// GET `/boot/v1/packs/{digest}`.
 pub(super) async fn pack(
     State(app): State<App>,
     Path(digest): Path<String>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Response, AppError> {
     app.metrics.boot_request("pack");
     let missing = |_| AppError::NotFound {
@@ -142,57 +132,5 @@ pub(super) async fn pack(
         key: digest.clone(),
     };
     let digest: Digest = digest.parse().map_err(missing)?;
-    ranged(&headers, None, |range| app.images.get_pack(digest, range)).await
-}
-
-/// Answers a range request, at a machine's pace where one is given. The whole is opened first, for its size; an object
-/// store reads lazily.
-async fn ranged<F, R>(
-    headers: &HeaderMap,
-    pace: Option<(&Arc<LoaderPace>, IpAddr)>,
-    open: F,
-) -> Result<Response, AppError>
-where
-    F: Fn(Option<std::ops::Range<u64>>) -> R,
-    R: Future<Output = Result<Download, StoreError>>,
-{
-    let whole = open(None).await?;
-    let size = whole.size;
-    let wanted = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
-    let (status, download, content_range) = match range::answer(wanted, size) {
-        Answer::Whole => (StatusCode::OK, whole, None),
-        Answer::Part(range) => {
-            let content_range = format!("bytes {}-{}/{size}", range.start, range.end - 1);
-            (
-                StatusCode::PARTIAL_CONTENT,
-                open(Some(range)).await?,
-                Some(content_range),
-            )
-        }
-        Answer::Outside => {
-            let content_range = format!("bytes */{size}");
-            return Ok((
-                StatusCode::RANGE_NOT_SATISFIABLE,
-                [(header::CONTENT_RANGE, content_range)],
-            )
-                .into_response());
-        }
-    };
-    let length = download.range.end - download.range.start;
-    let download = match pace {
-        Some((pace, machine)) => pace.apply(machine, download),
-        None => download,
-    };
-    let mut response = (status, Body::from_stream(download.stream)).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/octet-stream"),
-    );
-    if let Some(value) = content_range.and_then(|text| HeaderValue::try_from(text).ok()) {
-        headers.insert(header::CONTENT_RANGE, value);
-    }
-    Ok(response)
+    ranged(&app, &asked, Sent::Freely, |range| app.images.get_pack(digest, range)).await
 }

@@ -3,8 +3,11 @@
 //! Nothing here is secret except the token in a script, and everything that is installed is checked against signatures
 //! by whoever fetches it.
 
+pub mod admission;
+mod body;
 mod data;
 pub mod pace;
+mod send;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,6 +30,7 @@ pub const CONNECTIONS: Connections = Connections {
     name: "boot",
     open_max: 20_000,
     head_limit: Duration::from_secs(60),
+    stall_limit: Some(Duration::from_secs(60)),
     title_case: true,
 };
 
@@ -82,6 +86,7 @@ async fn script_in(language: Language, app: &App, peer: SocketAddr, method: &Met
         Ok(mac) => mac,
         Err(error) => return AppError::Invalid(format!("mac: {error}")).into_response(),
     };
+    app.bodies.machines().learn(peer.ip(), mac);
     match boot::script(app, mac, peer.ip(), language, *method == Method::HEAD).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
         // The person at the rack sees the reason; the machine goes on to its next boot device.

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 
-use crate::image::store::Download;
+use crate::image::StoreError;
 
 /// Machines that read at a time.
 const MACHINES_MAX: usize = 4096;
-/// Pieces that memory is sent in, in bytes: the pause between two stays short.
-const PIECE_BYTES: usize = 16 << 10;
+/// Pieces that are sent at a pace, in bytes: the pause between two stays short.
+pub(super) const PIECE_BYTES: usize = 16 << 10;
 
 /// The rate, and when each machine may be sent the next piece.
 #[derive(Debug)]
@@ -58,37 +59,27 @@ impl LoaderPace {
         start - now
     }
 
-    /// The download at this machine's pace.
-    pub(super) fn apply(self: &Arc<Self>, machine: IpAddr, mut download: Download) -> Download {
-        if self.bytes_per_sec_max.is_some() {
-            let pace = Arc::clone(self);
-            let paced = download.stream.then(move |piece| {
-                let bytes = piece.as_ref().map_or(0, Bytes::len);
-                let wait = pace.book(machine, bytes, Instant::now());
-                async move {
-                    tokio::time::sleep(wait).await;
-                    piece
-                }
-            });
-            download.stream = paced.boxed();
-        }
-        download
+    /// Whether there is a rate.
+    pub(super) const fn is_set(&self) -> bool {
+        self.bytes_per_sec_max.is_some()
     }
-}
 
-/// What lies in memory, as a download in pieces.
-pub(super) fn in_memory(content: &Bytes, range: Option<std::ops::Range<u64>>) -> Download {
-    let size = content.len() as u64;
-    let range = range.unwrap_or(0..size);
-    let part = content.slice(range.start as usize..range.end as usize);
-    let pieces: Vec<_> = (0..part.len())
-        .step_by(PIECE_BYTES)
-        .map(|start| Ok(part.slice(start..part.len().min(start + PIECE_BYTES))))
-        .collect();
-    Download {
-        size,
-        range,
-        stream: futures::stream::iter(pieces).boxed(),
+    /// The pieces at this machine's pace.
+    pub(super) fn apply(
+        self: &Arc<Self>,
+        machine: IpAddr,
+        pieces: BoxStream<'static, Result<Bytes, StoreError>>,
+    ) -> BoxStream<'static, Result<Bytes, StoreError>> {
+        let pace = Arc::clone(self);
+        let paced = pieces.then(move |piece| {
+            let bytes = piece.as_ref().map_or(0, Bytes::len);
+            let wait = pace.book(machine, bytes, Instant::now());
+            async move {
+                tokio::time::sleep(wait).await;
+                piece
+            }
+        });
+        paced.boxed()
     }
 }
 

@@ -47,6 +47,7 @@ pub const CONNECTIONS: Connections = Connections {
     name: "people",
     open_max: 4_096,
     head_limit: Duration::from_secs(60),
+    stall_limit: None,
     title_case: false,
 };
 
