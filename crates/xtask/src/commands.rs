@@ -67,6 +67,7 @@ pub fn test(with_e2e: bool) -> Result<()> {
             ("dashboard in a browser", ["e2e", "--scenario", "dashboard"]),
             ("end to end, UEFI", ["e2e", "--firmware", "uefi"]),
             ("end to end, BIOS", ["e2e", "--firmware", "bios"]),
+            ("end to end, Secure Boot", ["e2e", "--firmware", "secureboot"]),
         ] {
             report.step(name, || rack::run_lab(&workspace, &arguments));
         }

@@ -72,6 +72,11 @@ impl Workspace {
         self.work_folder().join("nginx")
     }
 
+    /// The DHCP relay of virtual racks.
+    pub fn dhcrelay(&self) -> PathBuf {
+        self.work_folder().join("dhcrelay")
+    }
+
     /// The server binary.
     pub fn server(&self) -> PathBuf {
         self.target.join("debug/plumbline")

@@ -7,8 +7,8 @@ mod grub_pc;
 mod loaders;
 mod newer_debian;
 mod packages;
+mod programs;
 pub mod web;
-mod yardsticks;
 
 use crate::workspace::{Workspace, is_root};
 use anyhow::{Context as _, Result};
@@ -26,11 +26,12 @@ pub fn set_up(workspace: &Workspace) -> Result<()> {
     packages::install_missing()?;
     loaders::fetch_missing(&workspace.work_folder(), &workspace.loaders())?;
     firmware::fetch_missing(&workspace.work_folder(), &workspace.firmware())?;
-    for (yardstick, path) in [
-        (yardsticks::TFTPD_HPA, workspace.tftpd()),
-        (yardsticks::NGINX, workspace.nginx()),
+    for (program, path) in [
+        (programs::TFTPD_HPA, workspace.tftpd()),
+        (programs::NGINX, workspace.nginx()),
+        (programs::DHCRELAY, workspace.dhcrelay()),
     ] {
-        yardsticks::fetch_missing(&yardstick, &workspace.work_folder(), &path)?;
+        programs::fetch_missing(&program, &workspace.work_folder(), &path)?;
     }
     web::build_if_needed(&workspace.root)
 }

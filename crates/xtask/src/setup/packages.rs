@@ -16,7 +16,10 @@ const REQUIRED: [(&str, &str); 25] = [
         "debian-archive-keyring",
         "checking the packages of boot loaders and firmware",
     ),
-    ("dnsmasq-base", "a server that the benchmarks compare with"),
+    (
+        "dnsmasq-base",
+        "another DHCP server of racks, and what benchmarks compare with",
+    ),
     ("dosfstools", "EFI system partitions"),
     ("e2fsprogs", "ext4 filesystems"),
     ("gdisk", "partition tables"),

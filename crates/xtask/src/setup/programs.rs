@@ -1,4 +1,4 @@
-//! The servers that the benchmarks compare with: this machine's own release of the programs alone.
+//! Programs that measurements and racks start by themselves: this machine's own release of the programs alone.
 //!
 //! Debian's packages start a server when they are installed, which nobody here asked for. So they are downloaded and
 //! unpacked, and never installed; the libraries that the programs link are installed packages. Refused: Debian 13's
@@ -11,29 +11,42 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program, and the package it is in.
-pub struct Yardstick {
+/// A program, the package it is in, and who needs it.
+pub struct Program {
     package: &'static str,
     program: &'static str,
+    purpose: &'static str,
 }
 
 /// TFTP.
-pub const TFTPD_HPA: Yardstick = Yardstick {
+pub const TFTPD_HPA: Program = Program {
     package: "tftpd-hpa",
     program: "usr/sbin/in.tftpd",
+    purpose: "the benchmarks compare with",
 };
 /// HTTP.
-pub const NGINX: Yardstick = Yardstick {
+pub const NGINX: Program = Program {
     package: "nginx",
     program: "usr/sbin/nginx",
+    purpose: "the benchmarks compare with",
+};
+/// A DHCP relay.
+pub const DHCRELAY: Program = Program {
+    package: "isc-dhcp-relay",
+    program: "usr/sbin/dhcrelay",
+    purpose: "virtual racks put before a subnet",
 };
 
 /// Fetches the program to `path` unless it is there; `work` is where temporary files go.
 ///
 /// # Errors
 /// When the mirror cannot be reached, or the package lost its program.
-pub fn fetch_missing(yardstick: &Yardstick, work: &Path, path: &Path) -> Result<()> {
-    let Yardstick { package, program } = yardstick;
+pub fn fetch_missing(wanted: &Program, work: &Path, path: &Path) -> Result<()> {
+    let Program {
+        package,
+        program,
+        purpose,
+    } = wanted;
     if path.is_file() {
         return Ok(());
     }
@@ -45,8 +58,7 @@ pub fn fetch_missing(yardstick: &Yardstick, work: &Path, path: &Path) -> Result<
     // The lists of packages may be of another day, or not be there.
     if download(package, &scratch).is_err() {
         run_announced("update the package lists", apt_get().arg("update"))?;
-        download(package, &scratch)
-            .with_context(|| format!("cannot download {package}, which the benchmarks compare with"))?;
+        download(package, &scratch).with_context(|| format!("cannot download {package}, which {purpose}"))?;
     }
     let unpacked = scratch.join("unpacked");
     output_of(
