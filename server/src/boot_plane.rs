@@ -5,13 +5,16 @@ mod after_shim;
 mod loaders;
 mod tftp;
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
 use lifecycle::{Chain, NodeState};
 use netboot::MacAddr;
 use netboot::dhcp::{
-    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, IgnoreReason, LeaseEvent, LeaseOffer, LoaderSet,
-    MessageType, Mode, NodeStanding, RelayAgentInfo, Request, Standing,
+    BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, Exchange, IgnoreReason, LeaseEvent, LeaseOffer,
+    LoaderSet, MessageType, Mode, NodeStanding, RelayAgentInfo, Request, Standing,
 };
-use store::{NewEvent, NodeRecord, RelaySeen};
+use store::{BootPacket, NewEvent, NodeRecord, RelaySeen};
+use time::OffsetDateTime;
 
 pub(crate) use after_shim::is_optional;
 pub use loaders::{GRUB_START, Loaders};
@@ -120,7 +123,7 @@ impl Dhcp {
         Ok(address.map(|ip| self.offer(ip, subnet)))
     }
 
-    fn offer(&self, ip: std::net::Ipv4Addr, subnet: &Subnet) -> LeaseOffer {
+    fn offer(&self, ip: Ipv4Addr, subnet: &Subnet) -> LeaseOffer {
         LeaseOffer {
             ip,
             subnet_mask: subnet.network.netmask(),
@@ -248,6 +251,30 @@ impl DhcpBackend for Dhcp {
     async fn decided(&self, request: &Request, decision: &Decision) {
         if let Err(error) = self.keep(request, decision).await {
             tracing::warn!(error = %crate::http::error::chain(&error), "a DHCP event was not kept");
+        }
+    }
+
+    async fn exchanged(&self, request: &Request, exchange: &Exchange<'_>) {
+        let Some(mac) = request.identity().mac() else { return };
+        let (at, ours) = (OffsetDateTime::now_utc(), self.config.address.addr());
+        let sent_to = match exchange.sender.ip().is_unspecified() {
+            true => Ipv4Addr::BROADCAST,
+            false => ours,
+        };
+        let mut packets = vec![BootPacket {
+            at,
+            source: exchange.sender,
+            destination: SocketAddrV4::new(sent_to, exchange.port),
+            payload: exchange.request.to_vec(),
+        }];
+        packets.extend(exchange.answer.map(|(payload, destination)| BootPacket {
+            at,
+            source: SocketAddrV4::new(ours, exchange.port),
+            destination,
+            payload: payload.to_vec(),
+        }));
+        if let Err(error) = self.app.store.packet_keep(&mac.to_string(), &packets).await {
+            tracing::warn!(error = %crate::http::error::chain(&error), "DHCP messages were not kept");
         }
     }
 }

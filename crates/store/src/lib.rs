@@ -7,6 +7,7 @@ mod adopt;
 mod audit;
 mod baselines;
 mod boot_orders;
+mod boot_packets;
 mod certificates;
 pub mod cluster;
 mod contents;
@@ -33,6 +34,7 @@ mod users;
 
 pub use audit::AuditEvent;
 pub use boot_orders::{BootOrderRecord, NewBootOrder, RestartRecord};
+pub use boot_packets::{BootPacket, PACKETS_MAX};
 pub use certificates::CertificateRecord;
 pub use deployments::{DeploymentRecord, NewDeployment};
 pub use dhcp_servers::OtherDhcpServer;

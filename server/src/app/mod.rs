@@ -19,6 +19,7 @@ pub mod leases;
 pub mod nodes;
 pub mod notices;
 pub mod overview;
+pub mod packets;
 pub mod policy;
 pub mod rack_plan;
 pub mod remediation;

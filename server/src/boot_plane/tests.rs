@@ -236,6 +236,52 @@ async fn a_fixed_address_is_its_nodes_alone() {
     assert_eq!(of(1).await, fixed(102), "from the pool again");
 }
 
+/// What was said to a node is kept as it was on the wire, the newest of it; of nobody's machine nothing is.
+#[tokio::test]
+async fn the_last_messages_of_a_node_are_kept_as_they_were() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    let id = node(&app, "gpu-001", "52:54:00:aa:00:01").await;
+    let dhcp = dhcp(&app);
+    let asked = request(MessageType::Discover, |_| {}, OptionList::new());
+    let exchange = |request: &'static [u8]| Exchange {
+        sender: "0.0.0.0:68".parse().unwrap(),
+        port: 67,
+        request,
+        answer: Some((b"offer", "255.255.255.255:68".parse().unwrap())),
+    };
+    dhcp.exchanged(&asked, &exchange(b"discover")).await;
+    let unlisted = request(MessageType::Discover, |header| header.chaddr[5] = 9, OptionList::new());
+    dhcp.exchanged(&unlisted, &exchange(b"somebody else's")).await;
+    let kept = app.store.packet_list(id).await.unwrap();
+    let shown: Vec<String> = kept
+        .iter()
+        .map(|packet| {
+            let text = String::from_utf8_lossy(&packet.payload).into_owned();
+            format!("{} > {} {text}", packet.source, packet.destination)
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "0.0.0.0:68 > 255.255.255.255:67 discover",
+            "10.77.0.1:67 > 255.255.255.255:68 offer"
+        ]
+    );
+    for _ in 0..store::PACKETS_MAX {
+        dhcp.exchanged(&asked, &exchange(b"again")).await;
+    }
+    let kept = app.store.packet_list(id).await.unwrap();
+    assert_eq!(kept.len(), store::PACKETS_MAX as usize);
+    assert!(
+        kept.iter().all(|packet| packet.payload != b"discover"),
+        "the oldest are forgotten"
+    );
+    node(&app, "gpu-009", "52:54:00:aa:00:09").await;
+    let nobody = app.store.node_find("gpu-009").await.unwrap();
+    assert_eq!(app.store.packet_list(nobody).await.unwrap(), []);
+}
+
 const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 100)), 2070);
 
 fn name(text: &str) -> FileName {

@@ -87,6 +87,14 @@ impl Client {
         self.request(Method::GET, path, query, None, ANSWER_LIMIT).await
     }
 
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn get_file(&self, path: Path<'_>) -> anyhow::Result<Vec<u8>> {
+        self.answer(Method::GET, path, &[], None, ANSWER_LIMIT).await
+    }
+
     /// Changes something.
     ///
     /// # Errors
@@ -111,6 +119,23 @@ impl Client {
         body: Option<&Value>,
         limit: Duration,
     ) -> anyhow::Result<Value> {
+        let bytes = self.answer(method, path, query, body, limit).await?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|_| anyhow!("{} answered something that is no JSON: is it Plumbline?", self.server()))
+    }
+
+    /// The body of an answer that is no refusal.
+    async fn answer(
+        &self,
+        method: Method,
+        path: Path<'_>,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+        limit: Duration,
+    ) -> anyhow::Result<Vec<u8>> {
         let mut request = self.http.request(method, self.url(path)?).query(query).timeout(limit);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
@@ -122,11 +147,7 @@ impl Client {
         let status = response.status();
         let bytes = self.read(response).await?;
         if status.is_success() {
-            if bytes.is_empty() {
-                return Ok(Value::Null);
-            }
-            return serde_json::from_slice(&bytes)
-                .map_err(|_| anyhow!("{} answered something that is no JSON: is it Plumbline?", self.server()));
+            return Ok(bytes);
         }
         let is_sign_in = path == ["session"] && body.is_some();
         Err(self.refused(status, &bytes, is_sign_in))

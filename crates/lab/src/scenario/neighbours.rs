@@ -122,8 +122,8 @@ pub(super) fn second_dhcp(environment: &LabEnvironment, kind: BootKind) -> Resul
     ensure!(drift["verdict"] == "clean", "{drift}");
     let servers = wait_until(LIST_LIMIT, "the other server to be listed", || {
         let servers = run.appliance.cli(&["dhcp-servers"])?;
-        let found = servers.as_array().into_iter().flatten();
-        Ok(found.cloned().find(|server| server["address"] == site_dhcp::ADDRESS))
+        let mut found = servers.as_array().into_iter().flatten();
+        Ok(found.find(|server| server["address"] == site_dhcp::ADDRESS).cloned())
     })?;
     let state = run.record()?["state"].clone();
     ensure!(state == "deployed", "the node is {state}");

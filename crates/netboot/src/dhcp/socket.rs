@@ -53,6 +53,19 @@ pub struct Standing {
 #[error("looking the machine up failed")]
 pub struct BackendError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
+/// A request as it came, and its answer as it went.
+#[derive(Debug, Clone, Copy)]
+pub struct Exchange<'a> {
+    /// Who sent the request.
+    pub sender: SocketAddrV4,
+    /// The port that it came to.
+    pub port: u16,
+    /// The request's bytes.
+    pub request: &'a [u8],
+    /// The answer's bytes, and where they went; none: it was not answered.
+    pub answer: Option<(&'a [u8], SocketAddrV4)>,
+}
+
 /// Where knowledge of machines comes from. One call of each a request, both inside
 /// [`DhcpConfig::request_timeout`].
 pub trait DhcpBackend: Send + Sync + 'static {
@@ -63,6 +76,11 @@ pub trait DhcpBackend: Send + Sync + 'static {
     /// Told what was decided: what is answered, or why not. Awaited before the answer leaves, so that a lease is
     /// recorded before the client hears of it.
     fn decided(&self, request: &Request, decision: &Decision) -> impl Future<Output = ()> + Send;
+
+    /// Told what was on the wire, once the answer has left or none is due; for whoever keeps it.
+    fn exchanged(&self, _request: &Request, _exchange: &Exchange<'_>) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }
 
 impl<T: DhcpBackend> DhcpBackend for Arc<T> {
@@ -72,6 +90,10 @@ impl<T: DhcpBackend> DhcpBackend for Arc<T> {
 
     fn decided(&self, request: &Request, decision: &Decision) -> impl Future<Output = ()> + Send {
         T::decided(self, request, decision)
+    }
+
+    fn exchanged(&self, request: &Request, exchange: &Exchange<'_>) -> impl Future<Output = ()> + Send {
+        T::exchanged(self, request, exchange)
     }
 }
 
@@ -296,9 +318,16 @@ async fn serve<B: DhcpBackend>(
             shared.drop_counted("busy", &"as many requests as allowed are in work");
             continue;
         };
-        let (shared, socket) = (Arc::clone(&shared), Arc::clone(&socket));
+        let (shared, socket, bytes) = (Arc::clone(&shared), Arc::clone(&socket), bytes.to_vec());
         tasks.spawn(async move {
-            shared.handle(&request, &socket, sender, port).await;
+            let answered = shared.handle(&request, &socket, sender, port).await;
+            let exchange = Exchange {
+                sender,
+                port: socket.local_addr().map_or(0, |address| address.port()),
+                request: &bytes,
+                answer: answered.as_ref().map(|(bytes, to)| (&bytes[..], *to)),
+            };
+            shared.backend.exchanged(&request, &exchange).await;
             drop(permit);
         });
     }
@@ -320,21 +349,36 @@ impl<B: DhcpBackend> Shared<B> {
         }
     }
 
-    async fn handle(&self, request: &Request, socket: &UdpSocket, sender: SocketAddrV4, port: Port) {
+    /// Answers a request, or not; gives what was sent, and where.
+    async fn handle(
+        &self,
+        request: &Request,
+        socket: &UdpSocket,
+        sender: SocketAddrV4,
+        port: Port,
+    ) -> Option<(Vec<u8>, SocketAddrV4)> {
         let decided = tokio::time::timeout(self.config.request_timeout, self.decide(request, port)).await;
         let decision = match decided {
             Ok(Ok(decision)) => decision,
-            Ok(Err(error)) => return self.drop_counted("backend_failed", &error.0),
-            Err(_) => return self.drop_counted("backend_timeout", &"the look-up took too long"),
+            Ok(Err(error)) => {
+                self.drop_counted("backend_failed", &error.0);
+                return None;
+            }
+            Err(_) => {
+                self.drop_counted("backend_timeout", &"the look-up took too long");
+                return None;
+            }
         };
         match decision {
             Decision::Ignore { reason } => {
                 self.counters.increment(reason.as_str());
                 debug!(reason = reason.as_str(), mac = ?request.mac(), "DHCP request not answered");
+                None
             }
             Decision::Lease(event) => {
                 self.counters.increment("lease_event");
                 debug!(?event, mac = ?request.mac(), "lease changed by its client");
+                None
             }
             Decision::Reply(plan) => self.send(request, socket, sender, &plan).await,
         }
@@ -357,10 +401,19 @@ impl<B: DhcpBackend> Shared<B> {
         Ok(decision)
     }
 
-    async fn send(&self, request: &Request, socket: &UdpSocket, sender: SocketAddrV4, plan: &ReplyPlan) {
+    async fn send(
+        &self,
+        request: &Request,
+        socket: &UdpSocket,
+        sender: SocketAddrV4,
+        plan: &ReplyPlan,
+    ) -> Option<(Vec<u8>, SocketAddrV4)> {
         let bytes = match plan.reply.encode(request.max_message_bytes()) {
             Ok(bytes) => bytes,
-            Err(error) => return self.drop_counted(error.kind(), &error),
+            Err(error) => {
+                self.drop_counted(error.kind(), &error);
+                return None;
+            }
         };
         let DhcpPorts { relay, client, .. } = self.config.ports;
         let destination = plan.destination.resolve(sender, relay, client);
@@ -374,8 +427,12 @@ impl<B: DhcpBackend> Shared<B> {
                     %destination,
                     "DHCP answered"
                 );
+                Some((bytes, destination))
             }
-            Err(error) => self.drop_counted("send_failed", &error),
+            Err(error) => {
+                self.drop_counted("send_failed", &error);
+                None
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! `plumbline node …`
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -133,6 +135,7 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
         }
         NodeCommand::Events { node, follow: true } => follow(client, output, node).await,
         NodeCommand::Why { node } => output.show(&client.get(&["nodes", node, "why"]).await?, render::why),
+        NodeCommand::Packets { node, file } => packets(client, output, node, file.as_deref()).await,
         NodeCommand::Deployments { node } => {
             let answer = client.get(&["nodes", node, "deployments"]).await?;
             output.list(&answer, render::deployments)
@@ -160,6 +163,20 @@ async fn remove(client: &Client, output: Output, node: &str, yes: bool) -> anyho
     // By id: between the question and the answer the name may have gone to another node.
     client.send(Method::DELETE, &["nodes", &found.id], None).await?;
     output.say(&format!("{label} is forgotten"))
+}
+
+/// Writes the last DHCP messages to a file, or to standard output.
+async fn packets(client: &Client, output: Output, node: &str, file: Option<&Path>) -> anyhow::Result<()> {
+    let pcap = client.get_file(&["nodes", node, "packets"]).await?;
+    if file == Some(Path::new("-")) {
+        return std::io::stdout().write_all(&pcap).context("writing to standard output");
+    }
+    let path = match file {
+        Some(path) => path.to_owned(),
+        None => PathBuf::from(format!("{}.pcap", node.replace(['/', ':'], "-"))),
+    };
+    std::fs::write(&path, &pcap).with_context(|| format!("writing {}", path.display()))?;
+    output.say(&format!("{} bytes in {}", pcap.len(), path.display()))
 }
 
 /// Prints events as they come, until interrupted. A server that is away for a while is waited for; one that refuses

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use store::BootEvent;
 use tokio::time::Instant;
@@ -13,7 +15,7 @@ use super::Limits;
 use super::extract::{Asked, Named};
 use super::identity::Viewer;
 use crate::app::trace::{self, NodeWhy};
-use crate::app::{App, AppError, nodes};
+use crate::app::{App, AppError, nodes, packets};
 use crate::http::error::ErrorBody;
 
 /// Longest wait for an event, in seconds: below what proxies call an idle connection.
@@ -43,6 +45,28 @@ pub(super) async fn node_why(
 ) -> Result<Json<NodeWhy>, AppError> {
     let node = nodes::node_find(&app, &node).await?;
     Ok(Json(trace::node_why(&app, node).await?))
+}
+
+/// Gives the last DHCP messages of a node, at most 100 of each of its interfaces, as a pcap file.
+#[utoipa::path(get, path = "/nodes/{node}/packets", tag = "nodes",
+    params(("node" = String, Path, description = "Id, name or MAC.")),
+    responses((status = 200, body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
+              (status = "4XX", body = ErrorBody)))]
+pub(super) async fn node_packets(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(node): Named<String>,
+) -> Result<Response, AppError> {
+    let node = nodes::node_find(&app, &node).await?;
+    let file = packets::pcap(&app, node).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/vnd.tcpdump.pcap".to_owned()),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{node}.pcap\""),
+        ),
+    ];
+    Ok((headers, file).into_response())
 }
 
 /// Lists what a node was seen to do, oldest first; waits for news when asked to.

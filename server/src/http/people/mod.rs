@@ -137,6 +137,7 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(drift::node_drift_history))
         .routes(routes!(events::node_events))
         .routes(routes!(events::node_why))
+        .routes(routes!(events::node_packets))
         .routes(routes!(deployments::node_deployments, deployments::node_deploy))
         .routes(routes!(deployments::deployment_get))
         .routes(routes!(discovery::sighting_list))
