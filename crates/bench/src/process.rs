@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// How long a server may take to answer its first request, or to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -115,6 +115,11 @@ impl Running {
         // A group that is gone is as good as ended.
         let _ended = kill_process_group(self.group, Signal::KILL);
         self.child.wait().context("cannot wait for a server")?;
+        // What it started may hold the address a moment longer.
+        let limit = Instant::now() + PATIENCE;
+        while test_kill_process_group(self.group).is_ok() && Instant::now() < limit {
+            std::thread::sleep(LOOK_EVERY);
+        }
         Ok(())
     }
 }

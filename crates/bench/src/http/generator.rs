@@ -108,13 +108,10 @@ pub fn play(load: &Load) -> Result<Outcome> {
         for event in &ready {
             let index = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
             let Some(client) = clients.get_mut(index) else { continue };
-            let ended = match client.receive(&mut buffer, &mut outcome) {
+            match client.receive(&mut buffer, &mut outcome) {
                 Ok(false) => continue,
-                Ok(true) => Ok(outcome.ends.push(begun.elapsed())),
-                Err(error) => Err(format!("{error:#}")),
-            };
-            if let Err(reason) = ended {
-                *outcome.failures.entry(reason).or_default() += 1;
+                Ok(true) => outcome.ends.push(begun.elapsed()),
+                Err(error) => *outcome.failures.entry(format!("{error:#}")).or_default() += 1,
             }
             let _taken_out = epoll::delete(&poll, &client.socket);
             live -= 1;

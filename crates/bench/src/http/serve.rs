@@ -23,6 +23,8 @@ pub fn serve(listen: SocketAddr, folder: &Path) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let loaders = folder.join("loaders");
     std::fs::create_dir_all(&loaders).with_context(|| format!("cannot make {}", loaders.display()))?;
+    // The appliance starts with no empty folder of loaders; none is measured.
+    std::fs::write(loaders.join("snponly.efi"), "no loader").context("cannot write a loader")?;
     let text = format!(
         "data_dir = {folder:?}\n[boot]\ninterface = \"lo\"\naddress = \"127.0.0.1/8\"\nloaders_dir = {loaders:?}\n"
     );
