@@ -283,6 +283,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{node}/boot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows what a node boots besides what its state says. */
+        get: operations["node_boot"];
+        /** Orders what a node boots next. A machine that waits in the deployer takes it up at once. */
+        put: operations["node_boot_order"];
+        post?: never;
+        /** Lifts a node's order: it boots what its state says. A rescue system ends at once. */
+        delete: operations["node_boot_lift"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes/{node}/deployments": {
         parameters: {
             query?: never;
@@ -370,6 +389,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{node}/packets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Gives the last DHCP messages of a node, at most 100 of each of its interfaces, as a pcap file. */
+        get: operations["node_packets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes/{node}/release": {
         parameters: {
             query?: never;
@@ -381,6 +417,23 @@ export interface paths {
         put?: never;
         /** Lets a quarantined node go on, once a person has looked at why it is. */
         post: operations["node_release"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{node}/restart": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Restarts a running node into the network, by its agent. */
+        post: operations["node_restart"];
         delete?: never;
         options?: never;
         head?: never;
@@ -812,6 +865,34 @@ export interface components {
             /** @description The node, if it has a record. */
             node_id?: string | null;
         };
+        /** @description An order as it stands. */
+        BootOrderRecord: {
+            /** @description Where the rescue system is, once it is up. */
+            address?: string | null;
+            /** @description Who may sign in to the rescue system: one line of an authorized_keys file. */
+            authorized_key?: string | null;
+            /**
+             * @description What it is to boot.
+             * @example rescue
+             */
+            kind: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            ordered_at: string;
+            /** @description Who ordered it. */
+            ordered_by: string;
+            /** @description Why, for whoever wonders. */
+            reason: string;
+            /** @description The key that the rescue system shows, once it is up. */
+            ssh_host_key?: string | null;
+        };
+        /** @description What a node is to boot besides what its state says. */
+        BootView: {
+            order?: components["schemas"]["BootOrderRecord"] | null;
+            restart?: components["schemas"]["RestartRecord"] | null;
+        };
         /** @description One cell that changes. */
         Change: {
             /** @description The column. */
@@ -916,6 +997,8 @@ export interface components {
             disk?: components["schemas"]["DiskRule"];
             /** @description Image: `name` (its newest version), `name@version`, or a digest's beginning. */
             image: string;
+            /** @description Have the agent of a running node restart it into the deployer now. */
+            restart?: boolean;
         };
         /** @description What was closed. */
         Disarmed: {
@@ -1417,6 +1500,19 @@ export interface components {
             /** @description Name, also the hostname: an RFC 1123 label in lower case. */
             name: string;
         };
+        /** @description What a node is to boot. */
+        NewOrder: {
+            /** @description For `rescue`: the OpenSSH public key of whoever signs in. */
+            authorized_key?: string | null;
+            /**
+             * @description `rescue`: the deployer with a shell on its consoles and SSH; `commission`: the deployer in memory only, to take
+             *     inventory again; both for one boot. `hold`: nothing, until the order is lifted.
+             * @example rescue
+             */
+            kind: string;
+            /** @description For whoever wonders. */
+            reason: string;
+        };
         /** @description A new password. */
         NewPassword: {
             /** @description At least 12 characters. */
@@ -1534,6 +1630,8 @@ export interface components {
         };
         /** @description What changes of a node; what is left out stays. */
         NodeChanges: {
+            /** @description The IPv4 address that its boot interface gets in DHCP mode `full`; empty: one from the pool. */
+            address?: string | null;
             /** @description Which boot loader it gets: `auto` (what its group or the site says), `ipxe`, `grub` or `http`. */
             chain?: string | null;
             /** @description Node group. */
@@ -1601,6 +1699,8 @@ export interface components {
              * @description Findings that nobody allows.
              */
             findings: number;
+            /** @description The address that a person gave it; its boot interface gets it in mode `full`. */
+            fixed_address?: string | null;
             /** @description Node group: what percentages and scopes are about. */
             group: string;
             hold?: components["schemas"]["NodeHold"] | null;
@@ -1920,6 +2020,23 @@ export interface components {
             received_at: string;
             /** @description What was looked at. */
             scan: Record<string, never>;
+        };
+        /** @description A restart as it stands. */
+        RestartRecord: {
+            /** @description What the agent said of it. */
+            answer?: string | null;
+            /**
+             * Format: uuid
+             * @description Its id: an agent does it once.
+             */
+            id: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            ordered_at: string;
+            /** @description Who ordered it. */
+            ordered_by: string;
         };
         /**
          * Format: uuid
@@ -2870,6 +2987,100 @@ export interface operations {
             };
         };
     };
+    node_boot: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id, name or MAC. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BootView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    node_boot_order: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id, name or MAC. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewOrder"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BootView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    node_boot_lift: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id, name or MAC. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BootView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     node_deployments: {
         parameters: {
             query?: never;
@@ -3093,6 +3304,36 @@ export interface operations {
             };
         };
     };
+    node_packets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id, name or MAC. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/vnd.tcpdump.pcap": number[];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     node_release: {
         parameters: {
             query?: never;
@@ -3111,6 +3352,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodeView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    node_restart: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id, name or MAC. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BootView"];
                 };
             };
             "4XX": {
