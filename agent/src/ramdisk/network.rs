@@ -1,7 +1,8 @@
 //! The one interface the machine booted from, and its lease.
 //!
-//! Invariant: only the interface with the MAC the boot loader named is ever brought up. A GPU server has ten ports and
-//! nine of them lead into networks that are none of ours.
+//! Invariant: only the interface with the MAC the boot loader named ever gets an address or sends anything. The others
+//! come up only to listen for their switches (`lldp`). A GPU server has ten ports and nine of them lead into networks
+//! that are none of ours.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

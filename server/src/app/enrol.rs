@@ -8,7 +8,8 @@ use lifecycle::placement::is_identity;
 use lifecycle::{NodeState, Observed};
 use manifest::Digest;
 use protocol::latest::{
-    Claim, ClaimReply, DeploySpec, Inventory, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Task,
+    Claim, ClaimReply, DeploySpec, Inventory, LldpListening, Outcome, Progress, RenderReply, RenderRequest,
+    RenderedFile, Task,
 };
 use protocol::{DeploymentId, NodeId};
 use store::{BootToken, CertificateRecord, DeploymentRecord};
@@ -148,7 +149,12 @@ pub async fn inventory(app: &App, ramdisk: &Ramdisk, inventory: &Inventory) -> R
         inventory.pci.len(),
         inventory.dmi.product.as_deref().unwrap_or("no product name")
     );
-    event(app, ramdisk.node, "", "inventory", &detail).await?;
+    // The second one comes while the node may be installed already, and is no step of its start.
+    let (kind, detail) = match &inventory.lldp {
+        LldpListening::Listened { .. } | LldpListening::Failed { .. } => ("switch_ports", ports_text(inventory)),
+        _ => ("inventory", detail),
+    };
+    event(app, ramdisk.node, "", kind, &detail).await?;
     for adopted in taken.adopted {
         event(app, ramdisk.node, "", "identified", &adopted).await?;
     }
@@ -156,6 +162,22 @@ pub async fn inventory(app: &App, ramdisk: &Ramdisk, inventory: &Inventory) -> R
         event(app, ramdisk.node, "", "identity_conflict", &other).await?;
     }
     super::rules::inventory_arrived(app, ramdisk, inventory).await
+}
+
+/// Which switch ports a machine's interfaces are plugged into, for its timeline.
+fn ports_text(inventory: &Inventory) -> String {
+    if let LldpListening::Failed { reason } = &inventory.lldp {
+        return format!("no switch could be listened for: {reason}");
+    }
+    let heard = inventory.nics.iter().filter_map(|nic| {
+        let neighbour = nic.lldp.as_ref()?;
+        Some(format!("{} on {}", nic.name, neighbour.switch_port()))
+    });
+    let heard: Vec<String> = heard.collect();
+    match heard.is_empty() {
+        true => "no switch said which port an interface is plugged into".to_owned(),
+        false => heard.join(", "),
+    }
 }
 
 /// Whether a serial, UUID or asset tag is filler that vendors leave in.
