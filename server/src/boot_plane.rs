@@ -3,6 +3,7 @@
 pub(crate) mod address_probe;
 mod after_shim;
 mod loaders;
+pub mod others;
 mod tftp;
 
 use std::net::{Ipv4Addr, SocketAddrV4};

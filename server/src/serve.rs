@@ -216,6 +216,11 @@ async fn boot_plane_start(
             dhcp.run(stop).await;
             Ok(())
         });
+        let others = boot_plane::others::listen(app.clone(), boot.clone(), cancel.clone());
+        running.spawn(async move {
+            others.await;
+            Ok(())
+        });
     }
     Ok(())
 }

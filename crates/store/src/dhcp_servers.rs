@@ -1,4 +1,4 @@
-//! Other DHCP servers of the network, as machines name them when they take an offer that is not this server's.
+//! Other DHCP servers of the network: heard themselves, or named by machines that take their offers.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -13,20 +13,20 @@ const SERVERS_MAX: i64 = 256;
 pub struct OtherDhcpServer {
     /// Its server identifier: an IPv4 address.
     pub address: String,
-    /// When a machine first took its offer.
+    /// When it was first heard.
     #[serde(with = "time::serde::rfc3339")]
     pub first_at: OffsetDateTime,
-    /// When one last did.
+    /// When it was last heard.
     #[serde(with = "time::serde::rfc3339")]
     pub last_at: OffsetDateTime,
     /// How often.
     pub count: i64,
-    /// The machine that did last.
+    /// The machine that it spoke to last, or that took its offer.
     pub last_mac: String,
 }
 
 impl Store {
-    /// Notes that a machine took another server's offer. Beyond 256 servers new ones are not noted.
+    /// Notes that another server spoke, or that a machine took its offer. Beyond 256 servers new ones are not noted.
     ///
     /// # Errors
     /// [`StoreError::Database`].

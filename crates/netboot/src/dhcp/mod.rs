@@ -10,6 +10,7 @@ pub mod boot;
 pub mod error;
 pub mod identity;
 pub mod options;
+pub mod others;
 pub mod packet;
 pub mod policy;
 mod relay;
