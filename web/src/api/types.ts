@@ -21,6 +21,7 @@ export type Nic = Schemas['Nic'];
 export type NodeDrift = Schemas['NodeDrift'];
 export type NodeView = Schemas['NodeView'];
 export type NodeWhy = Schemas['NodeWhy'];
+export type BootView = Schemas['BootView'];
 export type Overview = Schemas['Overview'];
 export type Plan = Schemas['PlanView'];
 export type PlanLine = Schemas['PlanLine'];
