@@ -15,6 +15,8 @@ const MAGIC: u32 = 0xa1b2_c3d4;
 /// LINKTYPE_RAW.
 const LINK_TYPE: u32 = 101;
 const SNAP_BYTES: u32 = 65_535;
+/// Size of a file without any packet, in bytes.
+pub const FILE_HEADER_BYTES: usize = 24;
 const IP_HEADER_BYTES: usize = 20;
 const UDP_HEADER_BYTES: usize = 8;
 const UDP: u8 = 17;

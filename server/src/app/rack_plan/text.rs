@@ -229,7 +229,7 @@ fn cell_read(plan: &mut PlanLine, column: Column, cell: &str) -> Result<(), Stri
             plan.serial = Some(text);
         }
         Column::Mac => {
-            let mac = mac_parse(cell).map_err(|error| format!("{error}; expected one such as 3c:ec:ef:12:34:56"))?;
+            let mac = mac_parse(cell).map_err(|error| error.to_string())?;
             plan.mac = Some(mac.to_string());
         }
         Column::BmcAddress => {

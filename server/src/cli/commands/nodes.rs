@@ -10,10 +10,12 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::boot;
+use crate::app::packets::FILE_HEADER_BYTES;
 use crate::cli::arguments::{ChainArgument, InstallArguments, NodeCommand};
 use crate::cli::client::{Client, is_refusal};
 use crate::cli::output::{self, Output};
 use crate::cli::views::{Event, Node};
+
 use crate::cli::{password, render, text};
 
 /// Longest wait for events in one request, in seconds.
@@ -168,6 +170,11 @@ async fn remove(client: &Client, output: Output, node: &str, yes: bool) -> anyho
 /// Writes the last DHCP messages to a file, or to standard output.
 async fn packets(client: &Client, output: Output, node: &str, file: Option<&Path>) -> anyhow::Result<()> {
     let pcap = client.get_file(&["nodes", node, "packets"]).await?;
+    if pcap.len() <= FILE_HEADER_BYTES {
+        return output.say(
+            "no DHCP message of this node is kept: none has come, or the site's own server answers (dhcp = \"off\")",
+        );
+    }
     if file == Some(Path::new("-")) {
         return std::io::stdout().write_all(&pcap).context("writing to standard output");
     }
