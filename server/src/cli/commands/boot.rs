@@ -64,7 +64,8 @@ pub async fn rescue(client: &Client, output: Output, wanted: &Rescue<'_>) -> any
     if wanted.wait {
         if !wanted.restart {
             eprintln!(
-                "It takes effect at the node's next start: restart it by its BMC or power button, or use --restart."
+                "A machine that waits in the deployer takes it up at once; any other at its next start: restart it by its BMC \
+                 or power button, or use --restart."
             );
         }
         eprintln!("Waiting until the rescue system is up; Ctrl-C ends the waiting, not the order.");
