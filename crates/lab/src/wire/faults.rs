@@ -83,6 +83,11 @@ impl Line {
         self.held.take()
     }
 
+    /// Counts a frame that passed the line and was lost behind it.
+    pub fn lose(&mut self) {
+        self.fates.dropped += 1;
+    }
+
     /// What has become of all frames so far.
     pub fn fates(&self) -> Fates {
         self.fates

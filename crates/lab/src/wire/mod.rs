@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::mpsc::{self, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// A frame that nothing has overtaken goes on after this long.
 const HOLD_LIMIT: Duration = Duration::from_millis(20);
+/// Frames on their way to QEMU.
+const FRAMES_QUEUED_MAX: usize = 4_096;
 /// No frame is longer: the backend is opened without offloads.
 const FRAME_BYTES_MAX: usize = 65_536;
 
@@ -98,6 +101,16 @@ fn accept(listener: &UnixListener) -> Result<UnixStream> {
 fn carry(out: &UnixListener, back: &UnixListener, mut line: Line, told: &Mutex<Fates>) -> Result<()> {
     let (mut from, mut to) = (accept(out)?, accept(back)?);
     from.set_read_timeout(Some(HOLD_LIMIT))?;
+    // QEMU writes and reads on one thread: were a write here to wait for it, each would wait for the other. What does not
+    // fit into the queue is lost, as at any switch.
+    let (queue, waiting) = mpsc::sync_channel::<Vec<u8>>(FRAMES_QUEUED_MAX);
+    thread::spawn(move || {
+        for packed in waiting {
+            if to.write_all(&packed).is_err() {
+                return;
+            }
+        }
+    });
     let (mut buffer, mut chunk) = (Vec::new(), vec![0; FRAME_BYTES_MAX]);
     loop {
         let passed = match from.read(&mut chunk) {
@@ -114,7 +127,12 @@ fn carry(out: &UnixListener, back: &UnixListener, mut line: Line, told: &Mutex<F
         };
         for frame in passed {
             let length = u32::try_from(frame.len()).context("a frame's length")?;
-            to.write_all(&[&length.to_be_bytes()[..], &frame].concat())?;
+            let packed = [&length.to_be_bytes()[..], &frame].concat();
+            match queue.try_send(packed) {
+                Ok(()) => {}
+                Err(TrySendError::Full(_)) => line.lose(),
+                Err(TrySendError::Disconnected(_)) => return Ok(()),
+            }
         }
         *told.lock().unwrap_or_else(PoisonError::into_inner) = line.fates();
     }
