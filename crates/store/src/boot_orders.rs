@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::audit::{NewAudit, insert_audit};
+use crate::nodes::lock_node;
 use crate::{Store, StoreError};
 
 /// An order as it stands.
@@ -109,13 +110,7 @@ impl Store {
     /// [`StoreError::NotFound`] for no such node.
     pub async fn boot_order_set(&self, node: NodeId, new: &NewBootOrder<'_>) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
-        let name = sqlx::query_scalar!(
-            r#"SELECT coalesce(name, id::text) AS "name!" FROM nodes WHERE id = $1 FOR UPDATE"#,
-            node.0
-        )
-        .fetch_optional(&mut *transaction)
-        .await?
-        .ok_or_else(|| StoreError::not_found("node", node))?;
+        let name = lock_node(&mut transaction, node).await?;
         sqlx::query!("DELETE FROM boot_orders WHERE node_id = $1", node.0)
             .execute(&mut *transaction)
             .await?;
@@ -140,22 +135,21 @@ impl Store {
         Ok(())
     }
 
-    /// Lifts a node's order; `false` when there was none.
+    /// Lifts a node's order, or with `token` only the one which that boot carries out; `false` when there was none.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn boot_order_lift(&self, node: NodeId, by: &str) -> Result<bool, StoreError> {
+    pub async fn boot_order_lift(&self, node: NodeId, token: Option<Uuid>, by: &str) -> Result<bool, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        let kind = sqlx::query_scalar!("DELETE FROM boot_orders WHERE node_id = $1 RETURNING kind", node.0)
-            .fetch_optional(&mut *transaction)
-            .await?;
-        let Some(kind) = kind else { return Ok(false) };
-        let name = sqlx::query_scalar!(
-            r#"SELECT coalesce(name, id::text) AS "name!" FROM nodes WHERE id = $1"#,
-            node.0
+        let name = lock_node(&mut transaction, node).await?;
+        let kind = sqlx::query_scalar!(
+            "DELETE FROM boot_orders WHERE node_id = $1 AND ($2::uuid IS NULL OR token_id = $2) RETURNING kind",
+            node.0,
+            token
         )
-        .fetch_one(&mut *transaction)
+        .fetch_optional(&mut *transaction)
         .await?;
+        let Some(kind) = kind else { return Ok(false) };
         let audit = NewAudit {
             actor: by,
             action: "boot_order_lifted",
@@ -227,13 +221,7 @@ impl Store {
     /// [`StoreError::Database`].
     pub async fn restart_order(&self, node: NodeId, ordered_by: &str) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
-        let name = sqlx::query_scalar!(
-            r#"SELECT coalesce(name, id::text) AS "name!" FROM nodes WHERE id = $1 FOR UPDATE"#,
-            node.0
-        )
-        .fetch_optional(&mut *transaction)
-        .await?
-        .ok_or_else(|| StoreError::not_found("node", node))?;
+        let name = lock_node(&mut transaction, node).await?;
         sqlx::query!(
             "INSERT INTO restart_orders (node_id, id, ordered_by) VALUES ($1, $2, $3)
              ON CONFLICT (node_id) DO UPDATE SET id = excluded.id, ordered_by = excluded.ordered_by,

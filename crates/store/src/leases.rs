@@ -4,6 +4,7 @@ use protocol::NodeId;
 use time::OffsetDateTime;
 
 use crate::audit::{NewAudit, insert_audit};
+use crate::nodes::lock_node;
 use crate::{Store, StoreError};
 
 /// An address and who has it.
@@ -35,11 +36,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn fixed_address_list(&self) -> Result<Vec<(NodeId, String)>, StoreError> {
-        let rows = sqlx::query!("SELECT node_id, address FROM fixed_addresses ORDER BY address LIMIT 70000")
-            .fetch_all(&self.pool)
-            .await?;
-        Ok(rows.into_iter().map(|row| (NodeId(row.node_id), row.address)).collect())
+    pub async fn fixed_address_list(&self) -> Result<Vec<String>, StoreError> {
+        Ok(
+            sqlx::query_scalar!("SELECT address FROM fixed_addresses ORDER BY address LIMIT 70000")
+                .fetch_all(&self.pool)
+                .await?,
+        )
+    }
+
+    /// Whether somebody gave a node this address.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn fixed_address_is(&self, address: &str) -> Result<bool, StoreError> {
+        Ok(sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT 1 FROM fixed_addresses WHERE address = $1) AS "is_fixed!""#,
+            address
+        )
+        .fetch_one(&self.pool)
+        .await?)
     }
 
     /// Gives a node a fixed address, or none.
@@ -53,6 +68,7 @@ impl Store {
         changed_by: &str,
     ) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
+        let name = lock_node(&mut transaction, node).await?;
         sqlx::query!("DELETE FROM fixed_addresses WHERE node_id = $1", node.0)
             .execute(&mut *transaction)
             .await?;
@@ -69,12 +85,6 @@ impl Store {
                 false => error.into(),
             })?;
         }
-        let name = sqlx::query_scalar!(
-            r#"SELECT coalesce(name, id::text) AS "name!" FROM nodes WHERE id = $1"#,
-            node.0
-        )
-        .fetch_one(&mut *transaction)
-        .await?;
         let audit = NewAudit {
             actor: changed_by,
             action: "node_placed",

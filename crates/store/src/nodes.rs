@@ -239,6 +239,17 @@ pub struct StepTaken {
     pub step: Step,
 }
 
+/// Locks a node's record until the transaction ends; gives what people call it.
+pub(crate) async fn lock_node(connection: &mut PgConnection, node: NodeId) -> Result<String, StoreError> {
+    sqlx::query_scalar!(
+        r#"SELECT coalesce(name, id::text) AS "name!" FROM nodes WHERE id = $1 FOR UPDATE"#,
+        node.0
+    )
+    .fetch_optional(connection)
+    .await?
+    .ok_or_else(|| StoreError::not_found("node", node))
+}
+
 /// Writes a node record inside somebody's transaction.
 pub(crate) async fn insert_node(
     connection: &mut PgConnection,

@@ -110,7 +110,7 @@ fn public_key(text: &str) -> Result<String, AppError> {
 /// # Errors
 /// [`AppError`] when the database does not answer.
 pub async fn lift(app: &App, node: NodeId, by: &str) -> Result<BootView, AppError> {
-    if app.store.boot_order_lift(node, by).await? {
+    if app.store.boot_order_lift(node, None, by).await? {
         nodes::event(app, node, "boot_order_lifted", &format!("by {by}")).await;
     }
     show(app, node).await
@@ -201,8 +201,11 @@ pub async fn at_script(app: &App, node: NodeId, mac: &str) -> Result<Option<Boot
     let order = app.store.boot_order_find(node).await?;
     match order {
         Some(order) if order.kind.is_once() && order.token_id.is_some() => {
-            app.store.boot_order_lift(node, store::NodeHold::SERVER).await?;
-            event(app, node, mac, "boot_order_done", order.kind.as_str()).await?;
+            // One that a person has put in its place meanwhile is for a boot to come, and stays.
+            let server = store::NodeHold::SERVER;
+            if app.store.boot_order_lift(node, order.token_id, server).await? {
+                event(app, node, mac, "boot_order_done", order.kind.as_str()).await?;
+            }
             Ok(None)
         }
         order => Ok(order),
@@ -229,8 +232,8 @@ pub async fn at_heartbeat(
             };
             event(app, node, "", kind, &detail).await?;
         }
-        return Ok(());
     }
+    // Also beside an answer: an agent repeats the one to an earlier order, and a new order is for it all the same.
     if let Some(restart) = app
         .store
         .restart_find(node)

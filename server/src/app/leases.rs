@@ -29,9 +29,8 @@ pub async fn lease_choose(
     mac: &str,
 ) -> Result<Option<Ipv4Addr>, AppError> {
     let secs = i64::from(boot.lease_secs);
-    let fixed = app.store.fixed_address_list().await?;
-    let own = fixed.iter().find(|(owner, _)| *owner == node.id);
-    if let Some(address) = own.and_then(|(_, text)| text.parse::<Ipv4Addr>().ok())
+    let own = node.fixed_address.as_deref();
+    if let Some(address) = own.and_then(|text| text.parse::<Ipv4Addr>().ok())
         && subnet.network.contains(&address)
     {
         if app.store.lease_take(&address.to_string(), mac, secs).await? {
@@ -47,19 +46,18 @@ pub async fn lease_choose(
     let Some((first, last)) = subnet.pool else {
         return Ok(None);
     };
-    let reserved: HashSet<Ipv4Addr> = fixed.iter().filter_map(|(_, address)| address.parse().ok()).collect();
-    let may_have = |address: &Ipv4Addr| {
-        (first..=last).contains(address)
-            && *address != boot.address.addr()
-            && Some(*address) != subnet.router
-            && !reserved.contains(address)
+    let is_of_pool = |address: &Ipv4Addr| {
+        (first..=last).contains(address) && *address != boot.address.addr() && Some(*address) != subnet.router
     };
     if let Some(lease) = app.store.lease_find(mac).await?
-        && let Some(address) = lease.address.parse().ok().filter(may_have)
+        && let Some(address) = lease.address.parse().ok().filter(is_of_pool)
+        && !app.store.fixed_address_is(&lease.address).await?
         && app.store.lease_take(&lease.address, mac, secs).await?
     {
         return Ok(Some(address));
     }
+    let fixed = app.store.fixed_address_list().await?;
+    let reserved: HashSet<Ipv4Addr> = fixed.iter().filter_map(|address| address.parse().ok()).collect();
     let leases = app.store.lease_list().await?;
     let now = time::OffsetDateTime::now_utc();
     let taken: HashSet<Ipv4Addr> = leases
@@ -71,7 +69,7 @@ pub async fn lease_choose(
     let pool = || {
         (u32::from(first)..=u32::from(last))
             .map(Ipv4Addr::from)
-            .filter(may_have)
+            .filter(|address| is_of_pool(address) && !reserved.contains(address))
     };
     // Never used ones first: an address stays its node's as long as there is room.
     let candidates = pool()

@@ -205,6 +205,13 @@ async fn a_restart_is_told_until_the_agent_answers_and_forgotten_when_the_node_c
     let mut told = reply();
     boot_orders::at_heartbeat(app, node, None, &mut told).await.unwrap();
     assert_eq!(told.restart, None, "an order is told until it is answered");
+    // Ordered again: the agent still repeats what came of the first.
+    app.store.restart_order(node, "admin").await.unwrap();
+    let mut told = reply();
+    boot_orders::at_heartbeat(app, node, Some(&answer), &mut told)
+        .await
+        .unwrap();
+    assert!(told.restart.is_some_and(|again| again.id != order.id));
     let events = app.store.event_list(node, 0).await.unwrap();
     assert_eq!(events.iter().filter(|event| event.kind == "restarting").count(), 1);
     script(&listener).await;
