@@ -90,6 +90,34 @@ async fn take_over(connection: &mut PgConnection, node: NodeId, empty: &Empty) -
     )
     .execute(&mut *connection)
     .await?;
+    // What people said of the record holds for the machine, as far as they said nothing else of it.
+    sqlx::query!(
+        "UPDATE nodes n SET chain = CASE WHEN n.chain = 'auto' THEN e.chain ELSE n.chain END,
+           hold_reason = CASE WHEN n.hold_reason IS NULL THEN e.hold_reason ELSE n.hold_reason END,
+           hold_by = CASE WHEN n.hold_reason IS NULL THEN e.hold_by ELSE n.hold_by END,
+           hold_since = CASE WHEN n.hold_reason IS NULL THEN e.hold_since ELSE n.hold_since END
+         FROM nodes e WHERE n.id = $1 AND e.id = $2",
+        node.0,
+        empty.id
+    )
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "UPDATE fixed_addresses SET node_id = $1
+         WHERE node_id = $2 AND NOT EXISTS (SELECT 1 FROM fixed_addresses WHERE node_id = $1)",
+        node.0,
+        empty.id
+    )
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "UPDATE boot_orders SET node_id = $1
+         WHERE node_id = $2 AND NOT EXISTS (SELECT 1 FROM boot_orders WHERE node_id = $1)",
+        node.0,
+        empty.id
+    )
+    .execute(&mut *connection)
+    .await?;
     if empty.is_planned {
         sqlx::query!("UPDATE rack_plan SET node_id = $1 WHERE node_id = $2", node.0, empty.id)
             .execute(&mut *connection)

@@ -194,6 +194,47 @@ async fn a_machine_that_asks_becomes_its_line_of_the_plan_by_its_serial() {
     assert_eq!(events, ["planned", "inventory", "identified"]);
 }
 
+/// What people said of a line before anything was seen of its machine holds for the machine.
+#[tokio::test]
+async fn what_was_said_of_a_line_holds_for_the_machine_that_is_it() {
+    let server = Server::start().await;
+    import(&server, PLAN, false).await;
+    let store = &server.app.store;
+    let planned = store.node_find("gpu-2").await.unwrap();
+    store
+        .fixed_address_set(planned, Some("10.77.0.50"), "admin")
+        .await
+        .unwrap();
+    store.node_hold(planned, Some("on loan"), "admin").await.unwrap();
+    let change = store::NodeChange {
+        chain: Some(lifecycle::Chain::Grub),
+        ..Default::default()
+    };
+    store.node_change(planned, &change, "admin").await.unwrap();
+    let order = store::NewBootOrder {
+        kind: lifecycle::BootOrder::Commission,
+        reason: "a look before anything else",
+        ordered_by: "admin",
+        authorized_key: None,
+    };
+    store.boot_order_set(planned, &order).await.unwrap();
+    let found = discovered(store, "3c:ec:ef:00:00:12").await;
+    let nics = vec![nic("eno1", "3c:ec:ef:00:00:12", true)];
+    take(&server, found, &machine("S2", nics)).await;
+    let node = node(&server, "gpu-2").await;
+    assert_eq!(
+        (
+            &node["id"],
+            &node["fixed_address"],
+            &node["chain"],
+            &node["hold"]["reason"]
+        ),
+        (&json!(found), &json!("10.77.0.50"), &json!("grub"), &json!("on loan"))
+    );
+    let boot = server.get("/api/v1/nodes/gpu-2/boot").await.body;
+    assert_eq!(boot["order"]["kind"], "commission");
+}
+
 /// The second interface of a machine asks too while discovery is armed: one machine, one node, whichever it boots from.
 #[tokio::test]
 async fn all_interfaces_of_a_machine_are_one_node_and_the_boot_interface_is_the_one_that_booted() {
