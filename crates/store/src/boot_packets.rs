@@ -71,6 +71,21 @@ impl Store {
         Ok(())
     }
 
+    /// Drops datagrams older than so many days, those of nodes that were removed with them.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn packet_prune(&self, days: i32) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            "DELETE FROM boot_packets WHERE at < now() - make_interval(days => $1)
+               OR NOT EXISTS (SELECT 1 FROM node_aliases a WHERE a.kind = 'mac' AND a.value = boot_packets.mac)",
+            days
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected())
+    }
+
     /// What is kept of a node's interfaces, oldest first.
     ///
     /// # Errors

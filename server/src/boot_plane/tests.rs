@@ -277,9 +277,17 @@ async fn the_last_messages_of_a_node_are_kept_as_they_were() {
         kept.iter().all(|packet| packet.payload != b"discover"),
         "the oldest are forgotten"
     );
+    assert_eq!(app.store.packet_prune(90).await.unwrap(), 0);
     node(&app, "gpu-009", "52:54:00:aa:00:09").await;
     let nobody = app.store.node_find("gpu-009").await.unwrap();
     assert_eq!(app.store.packet_list(nobody).await.unwrap(), []);
+    app.store.node_delete(id).await.unwrap();
+    let gone = app.store.packet_prune(90).await.unwrap();
+    assert_eq!(
+        gone,
+        store::PACKETS_MAX as u64,
+        "nothing stays of a node that was removed"
+    );
 }
 
 const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 100)), 2070);

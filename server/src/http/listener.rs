@@ -34,7 +34,7 @@ pub struct Connections {
     pub head_limit: Duration,
     /// How long a client may take next to nothing of what there is to send; none: as long as it likes.
     pub stall_limit: Option<Duration>,
-    /// Headers are spelled `Content-Length`, not `content-length`. RFC 9110 knows no difference; GRUB 2.06 does, and
+    /// Headers are spelled `Content-Length`, not `content-length`. RFC 9110 knows no difference; GRUB 2.12 does, and
     /// without a length that it sees it takes a script for unfinished until the connection ends.
     pub title_case: bool,
 }

@@ -6,7 +6,7 @@ use crate::app::{App, AppError, boot};
 
 /// A deployer reports every second; silent for this long, its attempt is over.
 pub const SILENT_SECS: u32 = 180;
-/// How long boot events are kept.
+/// How long boot events are kept, and the messages they tell of.
 const EVENT_DAYS: i32 = 90;
 /// How long texts of files are kept after the last finding that names them.
 const CONTENT_DAYS: i32 = 7;
@@ -37,6 +37,7 @@ pub async fn watch_deployments(app: App) -> Result<(), AppError> {
 /// [`AppError`] when the database does not answer.
 pub async fn prune(app: App) -> Result<(), AppError> {
     app.store.event_prune(EVENT_DAYS).await?;
+    app.store.packet_prune(EVENT_DAYS).await?;
     app.store.sighting_prune().await?;
     app.store.dhcp_server_prune(EVENT_DAYS).await?;
     app.store.content_prune(CONTENT_DAYS).await?;

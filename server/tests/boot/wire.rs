@@ -38,7 +38,7 @@ async fn head(stream: &mut TcpStream) -> (String, usize) {
     (head, length)
 }
 
-/// GRUB 2.06 looks for `Content-Length`, in these letters. Without it, it takes the connection's end for the file's, and
+/// GRUB 2.12 looks for `Content-Length`, in these letters. Without it, it takes the connection's end for the file's, and
 /// on a connection that is kept open waits for it without end.
 #[tokio::test]
 async fn grub_finds_the_length_of_what_it_fetches_and_the_connection_stays_open() {
@@ -48,7 +48,7 @@ async fn grub_finds_the_length_of_what_it_fetches_and_the_connection_stays_open(
         "/boot/v1/grub/52:54:00:12:34:56/grub.cfg",
         "/boot/v1/loaders/grubx64.efi",
     ] {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: 10.77.0.1\r\nUser-Agent: GRUB 2.06\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: 10.77.0.1\r\nUser-Agent: GRUB 2.12\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let (head, body) = tokio::time::timeout(LIMIT, answer(&mut stream)).await.unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");

@@ -1795,15 +1795,15 @@ export interface components {
             count: number;
             /**
              * Format: date-time
-             * @description When a machine first took its offer.
+             * @description When it was first heard.
              */
             first_at: string;
             /**
              * Format: date-time
-             * @description When one last did.
+             * @description When it was last heard.
              */
             last_at: string;
-            /** @description The machine that did last. */
+            /** @description The machine that it spoke to last, or that took its offer. */
             last_mac: string;
         };
         /** @description The fleet in a few numbers. */
