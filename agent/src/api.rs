@@ -172,6 +172,15 @@ impl Api {
         self.checked(&url, self.client.put(&url).body(bytes)).await.map(drop)
     }
 
+    /// POST of raw bytes, answer not looked at.
+    ///
+    /// # Errors
+    /// [`ApiError`] when the server does not answer 2xx.
+    pub async fn post_bytes(&self, path: &str, bytes: bytes::Bytes) -> Result<(), ApiError> {
+        let url = self.url(path);
+        self.checked(&url, self.client.post(&url).body(bytes)).await.map(drop)
+    }
+
     /// GET, raw bytes, at most `limit` of them.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ mod disk_choice;
 mod fetch;
 pub mod finish;
 mod folder;
-mod holders;
+pub(crate) mod holders;
 pub mod keys;
 mod mounted;
 mod partition;

@@ -7,6 +7,7 @@
 //! Invariant: nothing on any disk is touched before the server has answered a claim and sent a deployment.
 
 mod backoff;
+mod burn_in;
 mod claim;
 mod clock;
 mod command_line;
@@ -128,9 +129,7 @@ async fn story(console: &Console) -> Result<End, Stop> {
         boot_mac: mac,
         console: console.clone(),
     };
-    let end = tasks::run(&context, &mut lease).await;
-    ports.abort();
-    Ok(end)
+    Ok(tasks::run(&context, &mut lease, ports).await)
 }
 
 /// Listens for switches and sends a second inventory with what they said. Whatever goes wrong here is told in it, and

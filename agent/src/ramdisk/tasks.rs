@@ -3,15 +3,18 @@
 use std::time::{Duration, Instant};
 
 use protocol::latest::{DeploySpec, Outcome, Stage, Task, paths};
+use tokio::task::JoinHandle;
 
 use super::backoff::Backoff;
+use super::burn_in;
 use super::network::Lease;
 use super::rescue::Rescue;
 use super::supervise::READING_TIME;
 use crate::api::{Api, ApiError};
 use crate::deploy::{self, Context, Failure, Installed, chain};
 
-/// The certificate of a claim holds for a day; a machine that still waits then starts over to get a new one.
+/// A machine that still waits after a day starts over to get a new certificate: the one of its claim has then time left
+/// for the longest burn-in, and not for another day of waiting.
 const CLAIM_LIFE: Duration = Duration::from_secs(23 * 3600);
 /// How long the outcome of a deployment is offered to a server that does not answer.
 const OUTCOME_LIMIT: Duration = Duration::from_secs(600);
@@ -46,8 +49,14 @@ pub async fn tell_outcome(spec: &DeploySpec, context: &Context, outcome: &Outcom
     report(spec, context, outcome).await;
 }
 
-/// Asks for tasks and does them until the machine is to be restarted.
-pub async fn run(context: &Context, lease: &mut Lease) -> End {
+/// Asks for tasks and does them until the machine is to be restarted. `ports` listens for switches meanwhile.
+pub async fn run(context: &Context, lease: &mut Lease, mut ports: JoinHandle<()>) -> End {
+    let end = work(context, lease, &mut ports).await;
+    ports.abort();
+    end
+}
+
+async fn work(context: &Context, lease: &mut Lease, ports: &mut JoinHandle<()>) -> End {
     let console = &context.console;
     let claimed = Instant::now();
     let mut failed = false;
@@ -67,7 +76,7 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
     };
     loop {
         if claimed.elapsed() > CLAIM_LIFE {
-            return End::Stuck("The certificate of this boot ends after a day; a restart gets a new one.".to_owned());
+            return End::Stuck("This boot has waited for a day; a restart gets a new certificate.".to_owned());
         }
         if let Err(error) = lease.keep() {
             show(error);
@@ -88,6 +97,18 @@ pub async fn run(context: &Context, lease: &mut Lease) -> End {
                         show(format!("no rescue system: {error}; trying again"));
                         tokio::time::sleep(failures.pause()).await;
                     }
+                }
+            }
+            Ok(Task::BurnIn(burn_in)) => {
+                backoff = Backoff::default();
+                // Both bring interfaces up and down.
+                if !ports.is_finished() {
+                    show("listening for switches before the burn-in".to_owned());
+                    let _ended = (&mut *ports).await;
+                }
+                if let Err(error) = Box::pin(burn_in::run(&burn_in, context)).await {
+                    show(format!("the burn-in ended early: {}", chain(&error)));
+                    tokio::time::sleep(failures.pause()).await;
                 }
             }
             Ok(Task::Wait { reason }) => {

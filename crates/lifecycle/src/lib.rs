@@ -4,6 +4,7 @@
 //! handler never writes a state of its own making. Every state has a time allowance: "stuck" is a query.
 
 mod boot_order;
+pub mod burn_in;
 mod chain;
 mod deployment;
 mod node;

@@ -68,6 +68,11 @@ id!(
     "job id"
 );
 id!(
+    /// One burn-in of one node: tests that its deployer runs.
+    BurnInId,
+    "burn-in id"
+);
+id!(
     /// A remediation: jobs for nodes, a few at a time, under limits.
     RunId,
     "remediation run id"

@@ -20,6 +20,12 @@ pub const DEPLOYMENT_ATTEMPTS_MAX: u32 = 3;
 pub const TEXT_FILE_BYTES_MAX: usize = 64 << 10;
 /// Most contents a server asks for in one answer to a report.
 pub const CONTENTS_WANTED_MAX: usize = 64;
+/// Longest that a burn-in may take, all of its tests together, in seconds: three days.
+pub const BURN_IN_SECS_MAX: u32 = 3 * 86_400;
+/// Bytes of one request that measures throughput.
+pub const THROUGHPUT_BYTES_MAX: u64 = 1 << 30;
+/// Most figures, and most ports, in one result of a test.
+pub const FIGURES_MAX: usize = 1_024;
 /// Most steps in one job.
 pub const JOB_STEPS_MAX: usize = 2_000;
 /// How long a job is good for after it was signed, in seconds.

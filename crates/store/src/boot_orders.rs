@@ -2,11 +2,13 @@
 
 use lifecycle::BootOrder;
 use protocol::NodeId;
+use protocol::latest::TestOrder;
 use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::audit::{NewAudit, insert_audit};
+use crate::error::{json, to_json};
 use crate::nodes::lock_node;
 use crate::{Store, StoreError};
 
@@ -25,6 +27,8 @@ pub struct BootOrderRecord {
     pub ordered_at: OffsetDateTime,
     /// Who may sign in to the rescue system: one line of an authorized_keys file.
     pub authorized_key: Option<String>,
+    /// Tests to run; none given: those of the configuration.
+    pub tests: Option<Vec<TestOrder>>,
     /// The boot that carries it out: its token.
     #[serde(skip)]
     pub token_id: Option<Uuid>,
@@ -59,6 +63,8 @@ pub struct NewBootOrder<'a> {
     pub ordered_by: &'a str,
     /// Who may sign in to the rescue system.
     pub authorized_key: Option<&'a str>,
+    /// Tests to run.
+    pub tests: Option<&'a [TestOrder]>,
 }
 
 struct OrderRow {
@@ -67,6 +73,7 @@ struct OrderRow {
     ordered_by: String,
     ordered_at: OffsetDateTime,
     authorized_key: Option<String>,
+    tests: Option<serde_json::Value>,
     token_id: Option<Uuid>,
     address: Option<String>,
     ssh_host_key: Option<String>,
@@ -80,7 +87,7 @@ impl Store {
     pub async fn boot_order_find(&self, node: NodeId) -> Result<Option<BootOrderRecord>, StoreError> {
         let row = sqlx::query_as!(
             OrderRow,
-            "SELECT kind, reason, ordered_by, ordered_at, authorized_key, token_id, address, ssh_host_key
+            "SELECT kind, reason, ordered_by, ordered_at, authorized_key, tests, token_id, address, ssh_host_key
              FROM boot_orders WHERE node_id = $1",
             node.0
         )
@@ -96,6 +103,7 @@ impl Store {
                 ordered_by: row.ordered_by,
                 ordered_at: row.ordered_at,
                 authorized_key: row.authorized_key,
+                tests: row.tests.map(|tests| json("tests", tests)).transpose()?,
                 token_id: row.token_id,
                 address: row.address,
                 ssh_host_key: row.ssh_host_key,
@@ -115,12 +123,14 @@ impl Store {
             .execute(&mut *transaction)
             .await?;
         sqlx::query!(
-            "INSERT INTO boot_orders (node_id, kind, reason, ordered_by, authorized_key) VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO boot_orders (node_id, kind, reason, ordered_by, authorized_key, tests)
+             VALUES ($1, $2, $3, $4, $5, $6)",
             node.0,
             new.kind.as_str(),
             new.reason,
             new.ordered_by,
-            new.authorized_key
+            new.authorized_key,
+            new.tests.map(|tests| to_json(&tests))
         )
         .execute(&mut *transaction)
         .await?;

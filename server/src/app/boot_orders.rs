@@ -1,16 +1,17 @@
 //! What people want a node to boot, once; and sending a running node to the network.
 
+use lifecycle::burn_in::Standing;
 use lifecycle::{BootOrder, NodeState};
 use protocol::NodeId;
-use protocol::latest::{HeartbeatReply, RescueUp, RestartAnswer, RestartOrder, Task};
-use protocol::limits::TEXT_BYTES_MAX;
+use protocol::latest::{HeartbeatReply, RescueUp, RestartAnswer, RestartOrder, Task, TestKind, TestOrder};
+use protocol::limits::{BURN_IN_SECS_MAX, TEXT_BYTES_MAX};
 use serde::Serialize;
 use store::{BootOrderRecord, NewBootOrder, NodeRecord, RestartRecord};
 use time::OffsetDateTime;
 
 use super::boot::event;
 use super::enrol::Ramdisk;
-use super::{App, AppError, nodes, reviews};
+use super::{App, AppError, burn_ins, nodes, reviews};
 
 /// An agent that was not heard for this long does nothing that it is asked for.
 const AGENT_SILENCE: time::Duration = time::Duration::minutes(3);
@@ -33,6 +34,8 @@ pub struct Wanted {
     pub reason: String,
     /// For the rescue system: who may sign in.
     pub authorized_key: Option<String>,
+    /// For commissioning: tests, each with its limit in seconds where it is not the site's. None given: the site's tests.
+    pub tests: Option<Vec<(TestKind, Option<u32>)>>,
 }
 
 /// A node's orders.
@@ -67,6 +70,13 @@ pub async fn order(app: &App, node: NodeId, wanted: &Wanted, by: &str) -> Result
         }
         (_, None) => None,
     };
+    let tests = match &wanted.tests {
+        Some(_) if wanted.kind != BootOrder::Commission => {
+            return Err(AppError::Invalid("tests: only commissioning has them".to_owned()));
+        }
+        Some(tests) => Some(tests_of(app, tests)?),
+        None => None,
+    };
     if wanted.kind.is_once() {
         let record = app.store.node_get(node).await?;
         if record.state == NodeState::Quarantined {
@@ -86,11 +96,42 @@ pub async fn order(app: &App, node: NodeId, wanted: &Wanted, by: &str) -> Result
         reason: wanted.reason.trim(),
         ordered_by: by,
         authorized_key: authorized_key.as_deref(),
+        tests: tests.as_deref(),
     };
     app.store.boot_order_set(node, &new).await?;
+    if wanted.kind.is_once() {
+        burn_ins::end(app, node, &format!("{by} ordered {}", wanted.kind.as_str())).await?;
+    }
     let detail = format!("{}, by {by}: {}", wanted.kind.as_str(), new.reason);
     nodes::event(app, node, "boot_ordered", &detail).await;
     show(app, node).await
+}
+
+/// Tests with their limits, each once, in the order they are run in.
+fn tests_of(app: &App, tests: &[(TestKind, Option<u32>)]) -> Result<Vec<TestOrder>, AppError> {
+    let mut orders: Vec<TestOrder> = Vec::new();
+    for (kind, secs) in tests {
+        if let Some(secs) = secs.filter(|secs| !(1..=BURN_IN_SECS_MAX).contains(secs)) {
+            let problem = format!(
+                "tests: {}: limit_secs {secs}: expected 1 to {BURN_IN_SECS_MAX}",
+                kind.as_str()
+            );
+            return Err(AppError::Invalid(problem));
+        }
+        if orders.iter().any(|order| order.kind == *kind) {
+            return Err(AppError::Invalid(format!(
+                "tests: {} stands there twice",
+                kind.as_str()
+            )));
+        }
+        orders.push(TestOrder {
+            kind: *kind,
+            limit_secs: secs.unwrap_or_else(|| app.config.commissioning.limit_of(*kind)),
+        });
+    }
+    orders.sort_by_key(|order| order.kind);
+    crate::config::total_check(&orders).map_err(|problem| AppError::Invalid(format!("tests: {problem}")))?;
+    Ok(orders)
 }
 
 /// One key in OpenSSH's form, without options before it and without its comment.
@@ -156,11 +197,46 @@ pub async fn task(app: &App, ramdisk: &Ramdisk) -> Result<Option<Task>, AppError
     if !order.kind.is_once() || !app.store.boot_order_take(ramdisk.node, ramdisk.token).await? {
         return Ok(None);
     }
+    if order.kind == BootOrder::Commission {
+        return commission(app, ramdisk, &order).await.map(Some);
+    }
     let reason = format!("{} ordered {}: {}", order.ordered_by, order.kind.as_str(), order.reason);
     Ok(Some(match order.authorized_key {
         Some(authorized_key) => Task::Rescue { authorized_key, reason },
         None => Task::Wait { reason },
     }))
+}
+
+/// Its tests; afterwards a node that runs from its disk goes back to it if it passed, and any other waits for a person.
+async fn commission(app: &App, ramdisk: &Ramdisk, order: &BootOrderRecord) -> Result<Task, AppError> {
+    let tests = order.tests.as_ref().unwrap_or(&app.config.commissioning.tests);
+    let wanted = burn_ins::Wanted {
+        by: &order.ordered_by,
+        reason: &order.reason,
+        tests,
+        since: Some(order.ordered_at),
+    };
+    if let Some(task) = burn_ins::task(app, ramdisk, &wanted).await? {
+        return Ok(task);
+    }
+    let ordered = format!("{} ordered {}: {}", order.ordered_by, order.kind.as_str(), order.reason);
+    let last = match tests.is_empty() {
+        true => None,
+        false => app.store.burn_in_find(ramdisk.node).await?,
+    };
+    let Some(last) = last else {
+        return Ok(Task::Wait { reason: ordered });
+    };
+    let node = app.store.node_get(ramdisk.node).await?;
+    let runs_from_disk = matches!(node.state, NodeState::Installed | NodeState::Deployed);
+    Ok(match last.standing == Standing::Passed && runs_from_disk {
+        true => Task::Reboot {
+            reason: "it passed its burn-in and goes back to its disk".to_owned(),
+        },
+        false => Task::Wait {
+            reason: format!("{ordered}; its burn-in: {}", last.standing_reason),
+        },
+    })
 }
 
 /// Keeps where a rescue system is.

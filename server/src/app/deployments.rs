@@ -1,11 +1,12 @@
 //! Asking for a deployment. What the deployer and the server then say to each other is elsewhere.
 
+use lifecycle::{Observed, Step};
 use protocol::latest::{DiskRule, Layout};
 use protocol::limits::DEPLOYMENT_ATTEMPTS_MAX;
 use protocol::{DeploymentId, NodeId};
 use store::{ImageRecord, NewDeployment, NodeRecord};
 
-use super::{App, AppError, nodes};
+use super::{App, AppError, burn_ins, nodes};
 use crate::image::BIOS_CORE_PATH;
 
 /// Size of the EFI system partition: two kernels with their initramfs, and room.
@@ -15,15 +16,18 @@ const ESP_MIB: u32 = 256;
 ///
 /// # Errors
 /// [`AppError::NotFound`] for the image, [`AppError::Invalid`] when it is no operating system, [`AppError::Conflict`]
-/// when the node's state does not allow it or there is no agent layer.
+/// when the node's state or its burn-in does not allow it, or there is no agent layer. `despite_burn_in` says why the
+/// burn-in is not to hold it back.
 pub async fn request(
     app: &App,
     node: NodeId,
     image: &str,
     disk_rule: DiskRule,
+    despite_burn_in: Option<&str>,
     requested_by: &str,
 ) -> Result<DeploymentId, AppError> {
-    let (image, agent_layer) = check(app, &app.store.node_get(node).await?, image, &disk_rule).await?;
+    let record = app.store.node_get(node).await?;
+    let (image, agent_layer) = check(app, &record, image, &disk_rule).await?;
     if let Some(order) = app
         .store
         .boot_order_find(node)
@@ -36,6 +40,11 @@ pub async fn request(
             order.kind.as_str()
         )));
     }
+    // Last of what can refuse it: what a person lets pass is written down, and holds.
+    if let Step::Refused { reason } = lifecycle::step(record.state, &Observed::DeploymentRequested) {
+        return Err(AppError::Conflict(reason));
+    }
+    burn_ins::gate(app, &record, despite_burn_in, requested_by).await?;
     let deployment = NewDeployment {
         node_id: node,
         image: image.digest,

@@ -18,11 +18,12 @@ use uuid::Uuid;
 
 use super::boot::event;
 use super::render::{self, RenderInput};
-use super::{App, AppError, boot_orders};
+use super::{App, AppError, boot_orders, burn_ins};
 
 /// How long after its script was fetched a token may be claimed.
 const TOKEN_LIFE: time::Duration = time::Duration::minutes(20);
-const RAMDISK_LIFE: time::Duration = time::Duration::days(1);
+/// A deployer waits for a day at most, and may then begin the longest burn-in (three days).
+const RAMDISK_LIFE: time::Duration = time::Duration::days(5);
 const AGENT_LIFE: time::Duration = time::Duration::days(397);
 /// Pause between two looks for a task.
 const TASK_POLL: Duration = Duration::from_millis(500);
@@ -253,12 +254,18 @@ async fn task_now(app: &App, ramdisk: &Ramdisk) -> Result<Task, AppError> {
     if let Some(task) = boot_orders::task(app, ramdisk).await? {
         return Ok(task);
     }
+    if let Some(task) = burn_ins::task_of_new(app, ramdisk, &node).await? {
+        return Ok(task);
+    }
     Ok(match node.state {
         NodeState::Installed | NodeState::Deployed => Task::Reboot {
             reason: node.state_reason,
         },
         NodeState::WaitingApproval => Task::Wait {
-            reason: "waiting for approval".to_owned(),
+            reason: match app.store.burn_in_find(node.id).await? {
+                Some(last) => format!("waiting for approval; its burn-in: {}", last.standing_reason),
+                None => "waiting for approval".to_owned(),
+            },
         },
         NodeState::Failed => Task::Wait {
             reason: format!("the deployment failed: {}", node.state_reason),

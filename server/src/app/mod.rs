@@ -8,6 +8,7 @@ pub mod auth;
 pub mod authority;
 pub mod boot;
 pub mod boot_orders;
+pub mod burn_ins;
 pub mod contents;
 pub mod deployments;
 pub mod discovery;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use lifecycle::burn_in::Standing;
 use lifecycle::placement::{self, Mismatch};
 use lifecycle::plan::{PlanLine, UNIT_MAX};
 use lifecycle::{NodeState, Observed, Step};
@@ -13,7 +14,7 @@ use store::{NewEvent, NodeChange, NodeRecord, StoreError};
 use time::OffsetDateTime;
 
 use super::drift::{self, Verdict};
-use super::{App, AppError, deployments, reviews};
+use super::{App, AppError, burn_ins, deployments, reviews};
 
 /// A node with what follows from its record.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -31,6 +32,10 @@ pub struct NodeView {
     pub plan: Option<PlanLine>,
     /// Where plan and reality differ.
     pub mismatches: Vec<Mismatch>,
+    /// Where its newest burn-in stands.
+    pub burn_in: Standing,
+    /// Why, for people.
+    pub burn_in_reason: String,
 }
 
 impl NodeView {
@@ -47,28 +52,35 @@ impl NodeView {
             overdue,
             plan: None,
             mismatches: Vec::new(),
+            burn_in: Standing::None,
+            burn_in_reason: Standing::of(None).1,
         }
     }
 
-    /// Compares it with the rack plan and the other nodes.
-    fn placed(mut self, placements: &mut Placements) -> Self {
-        self.plan = placements.plans.remove(&self.record.id);
-        self.mismatches = placements.mismatches.remove(&self.record.id).unwrap_or_default();
+    /// Adds what is known beside its record.
+    fn placed(mut self, beside: &mut Beside) -> Self {
+        self.plan = beside.plans.remove(&self.record.id);
+        self.mismatches = beside.mismatches.remove(&self.record.id).unwrap_or_default();
+        if let Some((standing, reason)) = beside.burn_ins.remove(&self.record.id) {
+            (self.burn_in, self.burn_in_reason) = (standing, reason);
+        }
         self
     }
 }
 
-/// Lines of the plan, and what does not fit them.
-struct Placements {
+/// What is known of nodes beside their records: lines of the plan, what does not fit them, burn-ins.
+struct Beside {
     plans: HashMap<NodeId, PlanLine>,
     mismatches: HashMap<NodeId, Vec<Mismatch>>,
+    burn_ins: HashMap<NodeId, (Standing, String)>,
 }
 
 /// Compares all nodes, or one, with the plan.
-async fn placements(app: &App, only: Option<NodeId>) -> Result<Placements, AppError> {
+async fn beside(app: &App, only: Option<NodeId>) -> Result<Beside, AppError> {
     let evidence = app.store.placement_evidence(only).await?;
-    Ok(Placements {
+    Ok(Beside {
         mismatches: placement::mismatches(&evidence),
+        burn_ins: app.store.burn_in_standings(only).await?,
         plans: evidence
             .into_iter()
             .filter_map(|one| Some((one.node, one.plan?)))
@@ -83,8 +95,8 @@ async fn placements(app: &App, only: Option<NodeId>) -> Result<Placements, AppEr
 pub async fn node_list(app: &App) -> Result<Vec<NodeView>, AppError> {
     let now = OffsetDateTime::now_utc();
     let nodes = app.store.node_list(None).await?;
-    let mut placements = placements(app, None).await?;
-    let view = |record| NodeView::new(record, now).placed(&mut placements);
+    let mut beside = beside(app, None).await?;
+    let view = |record| NodeView::new(record, now).placed(&mut beside);
     Ok(nodes.into_iter().map(view).collect())
 }
 
@@ -94,8 +106,8 @@ pub async fn node_list(app: &App) -> Result<Vec<NodeView>, AppError> {
 /// [`AppError::NotFound`].
 pub async fn node_get(app: &App, node: NodeId) -> Result<NodeView, AppError> {
     let record = app.store.node_get(node).await?;
-    let mut placements = placements(app, Some(node)).await?;
-    Ok(NodeView::new(record, OffsetDateTime::now_utc()).placed(&mut placements))
+    let mut beside = beside(app, Some(node)).await?;
+    Ok(NodeView::new(record, OffsetDateTime::now_utc()).placed(&mut beside))
 }
 
 /// The node a person means: id, name, or a MAC in any of the usual forms.
@@ -156,7 +168,11 @@ pub async fn node_place(app: &App, node: NodeId, change: NodeChange, changed_by:
             "unit: {unit}, expected 1 to {UNIT_MAX}, or 0 for none"
         )));
     }
+    let group = change.group.clone();
     app.store.node_change(node, &change, changed_by).await?;
+    if let Some(group) = group {
+        burn_ins::rejudge(app, node, &group).await?;
+    }
     node_get(app, node).await
 }
 
@@ -204,6 +220,7 @@ pub async fn node_approve(
     name: &str,
     image: &str,
     disk: DiskRule,
+    despite_burn_in: Option<&str>,
     approved_by: &str,
 ) -> Result<DeploymentId, AppError> {
     hostname_check(name)?;
@@ -212,10 +229,11 @@ pub async fn node_approve(
         return Err(AppError::Conflict(reason));
     }
     deployments::check(app, &record, image, &disk).await?;
+    burn_ins::gate(app, &record, despite_burn_in, approved_by).await?;
     if record.name.as_deref() != Some(name) {
         app.store.node_rename(node, name).await?;
     }
-    deployments::request(app, node, image, disk, approved_by).await
+    deployments::request(app, node, image, disk, None, approved_by).await
 }
 
 /// Lets a quarantined node go on.

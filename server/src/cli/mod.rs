@@ -13,6 +13,7 @@ mod password;
 pub mod render;
 pub mod sizes;
 pub mod table;
+pub mod tests_argument;
 pub mod text;
 pub mod views;
 

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use protocol::latest::{Inventory, JobOutcome, NotLookedAt, Progress, RepairStep, ScanSummary};
+use lifecycle::burn_in::Standing;
+use protocol::latest::{Inventory, JobOutcome, NotLookedAt, Progress, RepairStep, ScanSummary, TestOrder, TestResult};
 use serde::Deserialize;
 
 /// A node.
@@ -57,6 +58,10 @@ pub struct Node {
     pub drift: String,
     pub drift_reason: String,
     pub overdue: bool,
+    #[serde(default)]
+    pub burn_in: Option<Standing>,
+    #[serde(default)]
+    pub burn_in_reason: String,
 }
 
 impl Node {
@@ -65,6 +70,21 @@ impl Node {
         let named = self.name.as_ref().or(self.macs.first());
         named.unwrap_or(&self.id)
     }
+}
+
+/// A burn-in.
+#[derive(Debug, Deserialize)]
+pub struct BurnIn {
+    pub ordered_by: String,
+    pub reason: String,
+    pub tests: Vec<TestOrder>,
+    pub started_at: Timestamp,
+    pub progress: Option<String>,
+    pub ended_at: Option<Timestamp>,
+    pub problem: Option<String>,
+    pub results: Vec<TestResult>,
+    pub standing: Standing,
+    pub standing_reason: String,
 }
 
 /// What a node boots next, besides what its state says.

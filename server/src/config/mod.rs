@@ -3,6 +3,7 @@
 //! `Unvalidated` is what the file says; [`Config`] is what was checked. Unknown keys and wrong types are refused with
 //! line and column, values that do not fit with their key.
 
+mod commissioning;
 mod raw;
 mod subnets;
 
@@ -14,6 +15,7 @@ use ipnet::Ipv4Net;
 use lifecycle::Chain;
 use lifecycle::remediation::Limits;
 
+pub use commissioning::{Commissioning, total_check};
 pub use raw::{DhcpMode, LogFormat};
 use raw::{RawRemediation, RawRollover, RawTftp, Unvalidated};
 pub use subnets::Subnet;
@@ -69,6 +71,8 @@ pub struct Config {
     pub policy: Option<PathBuf>,
     /// Limits of remediation.
     pub remediation: Limits,
+    /// How machines are burned in.
+    pub commissioning: Commissioning,
 }
 
 /// The boot plane.
@@ -259,6 +263,8 @@ impl TryFrom<Unvalidated> for Config {
             let problem = "expected plain arguments without quotes, '$', ';', braces or backslashes".to_owned();
             return Err(value("site.kernel_arguments", problem));
         }
+        let commissioning =
+            commissioning::commissioning(raw.commissioning).map_err(|(key, problem)| value(key, problem))?;
         let remediation = limits(&raw.remediation).map_err(|(key, problem)| value(key, problem))?;
         Ok(Self {
             data_dir: raw.data_dir,
@@ -276,6 +282,7 @@ impl TryFrom<Unvalidated> for Config {
             },
             policy: raw.drift.policy,
             remediation,
+            commissioning,
         })
     }
 }

@@ -8,6 +8,8 @@ use ipnet::Ipv4Net;
 use lifecycle::Chain;
 use serde::Deserialize;
 
+use super::commissioning::RawCommissioning;
+
 /// How DHCP is answered on the provisioning network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -44,6 +46,7 @@ pub(super) struct Unvalidated {
     pub site: RawSite,
     pub drift: RawDrift,
     pub remediation: RawRemediation,
+    pub commissioning: RawCommissioning,
 }
 
 impl Default for Unvalidated {
@@ -58,6 +61,7 @@ impl Default for Unvalidated {
             site: RawSite::default(),
             drift: RawDrift::default(),
             remediation: RawRemediation::default(),
+            commissioning: RawCommissioning::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use lifecycle::AttemptEnd;
 
-use crate::app::{App, AppError, boot};
+use crate::app::{App, AppError, boot, burn_ins};
 
 /// A deployer reports every second; silent for this long, its attempt is over.
 pub const SILENT_SECS: u32 = 180;
@@ -15,7 +15,7 @@ const HISTORY_DAYS: i32 = 365;
 /// How long remediation runs are kept.
 const RUN_DAYS: i32 = 365;
 
-/// Ends attempts whose deployer has gone silent.
+/// Ends attempts and burn-ins whose deployer has gone silent.
 ///
 /// # Errors
 /// [`AppError`] when the database does not answer.
@@ -28,7 +28,7 @@ pub async fn watch_deployments(app: App) -> Result<(), AppError> {
             boot::event(&app, node, "", "deployment_failed", &why).await?;
         }
     }
-    Ok(())
+    burn_ins::watch(&app, SILENT_SECS).await
 }
 
 /// Drops what is older than anybody asks for.
@@ -43,6 +43,7 @@ pub async fn prune(app: App) -> Result<(), AppError> {
     app.store.content_prune(CONTENT_DAYS).await?;
     app.store.finding_history_prune(HISTORY_DAYS).await?;
     app.store.run_prune(RUN_DAYS).await?;
+    app.store.burn_in_prune(HISTORY_DAYS).await?;
     Ok(())
 }
 

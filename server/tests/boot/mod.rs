@@ -1,5 +1,6 @@
 //! The boot listener.
 
+mod burn_ins;
 mod fairness;
 mod orders;
 mod ranges;

@@ -43,6 +43,7 @@ fn wanted(kind: BootOrder) -> Wanted {
     Wanted {
         kind,
         reason: "looking at its disk".to_owned(),
+        tests: None,
         authorized_key: (kind == BootOrder::Rescue).then(|| format!("{KEY} somebody")),
     }
 }

@@ -106,6 +106,37 @@ fn nodes_in_a_wide_terminal_a_narrow_one_and_none() {
 }
 
 #[test]
+fn burn_ins_with_what_they_found() {
+    let result = |kind: &str, outcome: &str, detail: &str, figures: Value| {
+        json!({
+            "kind": kind, "outcome": outcome, "detail": detail, "figures": figures, "ports": [], "secs": 61,
+        })
+    };
+    let tests = json!([
+        { "kind": "links", "limit_secs": 60 }, { "kind": "memory", "limit_secs": 600 },
+        { "kind": "cpu", "limit_secs": 300 },
+    ]);
+    let ended = json!({
+        "ordered_by": "the site", "reason": "every new machine is burned in", "tests": tests,
+        "started_at": "2026-01-02T11:00:00Z", "ended_at": "2026-01-02T11:10:00Z", "progress": "memory: pass 2",
+        "problem": "the machine restarted during memory: pass 2",
+        "results": [result("links", "failed", "7 of 8 InfiniBand ports have a link", json!([
+            { "name": "slowest", "value": 12.345, "unit": "Mb/s" },
+        ]))],
+        "standing": "waived", "standing_reason": "admin: the cable is on its way",
+    });
+    let runs = json!({
+        "ordered_by": "admin", "reason": "new DIMM", "tests": tests, "started_at": "2026-01-02T11:58:00Z",
+        "ended_at": null, "progress": "memory: pass 1, 96 MB written and read", "problem": null,
+        "results": [result("links", "passed", "8 of 8 ports", json!([]))],
+        "standing": "running", "standing_reason": "memory: pass 1",
+    });
+    let listed: Vec<views::BurnIn> = vec![view(&runs), view(&ended)];
+    check("burn_ins", &render::burn_ins(&listed, &context(None)));
+    check("burn_ins_none", &render::burn_ins(&[], &context(None)));
+}
+
+#[test]
 fn one_node_in_full() {
     check("node", &render::node(&view(&deployed()), &context(None)));
     let unseen = node(None, "listed", "added to the rack plan");

@@ -212,6 +212,7 @@ async fn what_was_said_of_a_line_holds_for_the_machine_that_is_it() {
     };
     store.node_change(planned, &change, "admin").await.unwrap();
     let order = store::NewBootOrder {
+        tests: None,
         kind: lifecycle::BootOrder::Commission,
         reason: "a look before anything else",
         ordered_by: "admin",

@@ -302,6 +302,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{node}/burn-ins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists a node's burn-ins, newest first, at most 20. */
+        get: operations["node_burn_ins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes/{node}/deployments": {
         parameters: {
             query?: never;
@@ -807,6 +824,8 @@ export interface components {
         };
         /** @description What a node becomes. */
         Approval: {
+            /** @description Why it is to be installed although it did not pass its burn-in. */
+            despite_burn_in?: string | null;
             /** @description Which disk; needed when the node has several. */
             disk?: components["schemas"]["DiskRule"];
             /** @description Node group; left out: it stays in the one it is in, at first `default`. */
@@ -887,11 +906,58 @@ export interface components {
             reason: string;
             /** @description The key that the rescue system shows, once it is up. */
             ssh_host_key?: string | null;
+            /** @description Tests to run; none given: those of the configuration. */
+            tests?: components["schemas"]["TestOrder"][] | null;
         };
         /** @description What a node is to boot besides what its state says. */
         BootView: {
             order?: components["schemas"]["BootOrderRecord"] | null;
             restart?: components["schemas"]["RestartRecord"] | null;
+        };
+        /**
+         * Format: uuid
+         * @description One burn-in of one node: tests that its deployer runs.
+         */
+        BurnInId: string;
+        /** @description A burn-in as it stands. */
+        BurnInRecord: {
+            /**
+             * Format: date-time
+             * @description When it was over.
+             */
+            ended_at?: string | null;
+            /**
+             * Format: date-time
+             * @description When its deployer was last heard.
+             */
+            heard_at: string;
+            /** @description Id. */
+            id: components["schemas"]["BurnInId"];
+            /** @description Who ordered it. */
+            ordered_by: string;
+            /** @description Why it ended before its end. */
+            problem?: string | null;
+            /** @description What its deployer does, or did last. */
+            progress?: string | null;
+            /** @description Why. */
+            reason: string;
+            /** @description What was found so far, in the order of the tests. */
+            results: components["schemas"]["TestResult"][];
+            /** @description Where it stands. */
+            standing: components["schemas"]["Standing"];
+            /** @description Why, for people. */
+            standing_reason: string;
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            started_at: string;
+            /** @description What is run, in this order. */
+            tests: components["schemas"]["TestOrder"][];
+            /** @description Why. */
+            waive_reason?: string | null;
+            /** @description Who lets the node be installed although it did not pass. */
+            waived_by?: string | null;
         };
         /** @description One cell that changes. */
         Change: {
@@ -993,6 +1059,8 @@ export interface components {
         };
         /** @description A deployment to be made. */
         DeploymentRequest: {
+            /** @description Why it is to be installed although it did not pass its burn-in. */
+            despite_burn_in?: string | null;
             /** @description Which disk; needed when the node has several. */
             disk?: components["schemas"]["DiskRule"];
             /** @description Image: `name` (its newest version), `name@version`, or a digest's beginning. */
@@ -1118,6 +1186,18 @@ export interface components {
         ErrorBody: {
             /** @description What went wrong, for people. */
             error: string;
+        };
+        /** @description Something that was measured. */
+        Figure: {
+            /** @description What: `download`, `nvme0n1 read`. */
+            name: string;
+            /** @description In what: `Mb/s`, `MB/s`, `passes`. */
+            unit: string;
+            /**
+             * Format: double
+             * @description How much.
+             */
+            value: number;
         };
         /** @description Something that became of a finding. */
         FindingEvent: {
@@ -1444,6 +1524,11 @@ export interface components {
             /** @description Its id. */
             id: components["schemas"]["ReviewId"];
         };
+        /**
+         * @description What is at the other end of a cable decides between them.
+         * @enum {string}
+         */
+        LinkLayer: "ethernet" | "infiniband";
         /** @description Listening for what switches say of themselves (LLDP, IEEE 802.1AB). */
         LldpListening: {
             /** @enum {string} */
@@ -1506,12 +1591,14 @@ export interface components {
             authorized_key?: string | null;
             /**
              * @description `rescue`: the deployer with a shell on its consoles and SSH; `commission`: the deployer in memory only, to take
-             *     inventory again; both for one boot. `hold`: nothing, until the order is lifted.
+             *     inventory again and burn the machine in; both for one boot. `hold`: nothing, until the order is lifted.
              * @example rescue
              */
             kind: string;
             /** @description For whoever wonders. */
             reason: string;
+            /** @description For `commission`: tests to run; none of them: inventory only. Left out: those of the configuration. */
+            tests?: components["schemas"]["WantedTest"][] | null;
         };
         /** @description A new password. */
         NewPassword: {
@@ -1754,6 +1841,10 @@ export interface components {
         };
         /** @description A node with what follows from its record. */
         NodeView: components["schemas"]["NodeRecord"] & {
+            /** @description Where its newest burn-in stands. */
+            burn_in: components["schemas"]["Standing"];
+            /** @description Why, for people. */
+            burn_in_reason: string;
             /** @description What is known of its drift. */
             drift: components["schemas"]["Verdict"];
             /** @description Why that is so, for people. */
@@ -1935,6 +2026,33 @@ export interface components {
             rack?: string | null;
             /** @description In the order in which they would run. */
             steps: components["schemas"]["RepairStep"][];
+        };
+        /** @description A port as the links test saw it. */
+        Port: {
+            /** @description Link-layer address or port GUID. */
+            address: string;
+            /** @description Driver. */
+            driver?: string | null;
+            /** @description What it speaks. */
+            layer: components["schemas"]["LinkLayer"];
+            /** @description Whether it has a carrier; for InfiniBand: whether the physical link is up (a subnet manager may still be missing). */
+            link: boolean;
+            /**
+             * Format: int32
+             * @description How often the link was lost while it was looked at.
+             */
+            losses: number;
+            /** @description Kernel name of this boot: `ens1f0np0`, or `mlx5_0/1` for port 1 of an InfiniBand device. */
+            name: string;
+            /** @description PCI address. */
+            pci_address?: string | null;
+            /**
+             * Format: int32
+             * @description Speed in Mb/s; none without a link, or unknown.
+             */
+            speed_mbps?: number | null;
+            /** @description State in the kernel's words, for InfiniBand: `ACTIVE`, `INIT`, `DOWN`. */
+            state?: string | null;
         };
         /** @description Sent at least every second while a deployment runs. */
         Progress: {
@@ -2237,6 +2355,49 @@ export interface components {
          * @enum {string}
          */
         Stage: "verify" | "select_disk" | "wipe" | "partition" | "write" | "configure" | "finish";
+        /**
+         * @description Where a node's burn-in stands.
+         * @enum {string}
+         */
+        Standing: "none" | "running" | "passed" | "failed" | "waived";
+        /**
+         * @description One kind of test. The order is the one they are run in: what takes least first.
+         * @enum {string}
+         */
+        TestKind: "links" | "network" | "memory" | "cpu" | "disk";
+        /** @description A test that is to be run. */
+        TestOrder: {
+            /** @description Which. */
+            kind: components["schemas"]["TestKind"];
+            /**
+             * Format: int32
+             * @description For how long at most, in seconds. Memory and processors use all of it.
+             */
+            limit_secs: number;
+        };
+        /**
+         * @description How a test ended.
+         * @enum {string}
+         */
+        TestOutcome: "passed" | "failed" | "not_run";
+        /** @description What came of a test. */
+        TestResult: {
+            /** @description What was done and found, for people. */
+            detail: string;
+            /** @description What was measured. */
+            figures?: components["schemas"]["Figure"][];
+            /** @description Which test. */
+            kind: components["schemas"]["TestKind"];
+            /** @description How it ended. */
+            outcome: components["schemas"]["TestOutcome"];
+            /** @description Ports, for [`TestKind::Links`]. */
+            ports?: components["schemas"]["Port"][];
+            /**
+             * Format: int32
+             * @description How long it took, in seconds.
+             */
+            secs: number;
+        };
         /** @description Whoever is signed in. */
         User: {
             /** @description Sign-in name. */
@@ -2293,6 +2454,16 @@ export interface components {
          * @enum {string}
          */
         Verdict: "clean" | "drift" | "unknown" | "incomplete";
+        /** @description A test of a burn-in. */
+        WantedTest: {
+            /** @description Which. */
+            kind: components["schemas"]["TestKind"];
+            /**
+             * Format: int32
+             * @description For how long at most, in seconds; left out: as configured.
+             */
+            limit_secs?: number | null;
+        };
     };
     responses: never;
     parameters: never;
@@ -3069,6 +3240,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BootView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    node_burn_ins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id, name or MAC. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BurnInRecord"][];
                 };
             };
             "4XX": {

@@ -69,6 +69,13 @@ export function speedText(mbps: number): string {
   return mbps >= 1_000 ? `${mbps / 1_000} Gb/s` : `${mbps} Mb/s`;
 }
 
+/** What was measured: "nvme0n1 read 2310 MB/s"; what the sentence beside it says already is left out. */
+export function figuresText(figures: { name: string; value: number; unit: string }[], said: string): string {
+  const number = (value: number) => (Math.abs(value) >= 10 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(2));
+  const news = figures.filter((figure) => !said.includes(number(figure.value)));
+  return news.map((figure) => `${figure.name} ${number(figure.value)} ${figure.unit}`).join(' · ');
+}
+
 /** The first 12 digits of a digest. */
 export function shortDigest(digest: string): string {
   return digest.slice(0, 12);

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import type { FindingGroup, NodeView, Plan } from '../api/types';
 import { diffLines } from './diff';
-import { bytesText, durationText, instantOfUtcInput, plural, relativeText, utcInputOf } from './format';
+import { bytesText, durationText, figuresText, instantOfUtcInput, plural, relativeText, utcInputOf } from './format';
 import { filterGroups, groupFilterOf } from './groups';
-import { byName, filterNodes, filterOf, sortNodes, planText, portText } from './nodes';
+import { byName, filterNodes, filterOf, sortNodes, planText, portText, reasonText } from './nodes';
 import { stepsOf } from './plan';
 import { rateOf, withSample, type Sample } from './rate';
 import { match, planHref } from './routes';
@@ -65,6 +65,19 @@ function node(name: string | null, fields: Partial<NodeView> = {}): NodeView {
 test('a plan is told by what it knows', () => {
   expect(planText({ rack: 'r1', unit: 12, serial: 'S1' })).toBe('rack r1 unit 12, serial S1');
   expect(planText({ mac: '3c:ec:ef:00:00:01' })).toBe('MAC 3c:ec:ef:00:00:01');
+});
+
+test('a machine that waits says what holds it back', () => {
+  const waits = { state: 'waiting_approval', state_reason: 'inventoried', burn_in_reason: 'memory: 3 words differ' } as const;
+  expect(reasonText(node(null, { ...waits, burn_in: 'failed' }))).toBe('burn-in failed: memory: 3 words differ');
+  expect(reasonText(node(null, { ...waits, burn_in: 'passed' }))).toBe('inventoried');
+  expect(reasonText(node(null, { ...waits, state: 'deployed', burn_in: 'failed' }))).toBe('inventoried');
+  const figures = [
+    { name: 'sda read', value: 2310.44, unit: 'MB/s' },
+    { name: 'again', value: 0.204, unit: '%' },
+  ];
+  expect(figuresText(figures, 'read in 512 places')).toBe('sda read 2310 MB/s · again 0.20 %');
+  expect(figuresText(figures, 'read at 2310 MB/s')).toBe('again 0.20 %');
 });
 
 describe('nodes', () => {

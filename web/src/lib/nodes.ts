@@ -74,6 +74,13 @@ export function portText(nic: Nic, listening: LldpListening | undefined): string
   }
 }
 
+/** Why it is in its state; of one that waits for approval also what holds it back. */
+export function reasonText(node: NodeView): string {
+  const isHeldBack = node.burn_in === 'running' || node.burn_in === 'failed';
+  if (node.state === 'waiting_approval' && isHeldBack) return `burn-in ${node.burn_in}: ${node.burn_in_reason}`;
+  return node.state_reason;
+}
+
 export function filterNodes(nodes: NodeView[], filter: NodeFilter): NodeView[] {
   const words = filter.text.toLowerCase().split(/\s+/).filter((word) => word !== '');
   return nodes.filter(
@@ -98,7 +105,7 @@ function matches(node: NodeView, word: string): boolean {
     (node.address?.includes(word) ?? false) ||
     (node.inventory?.dmi.serial?.toLowerCase().includes(word) ?? false) ||
     (node.inventory?.dmi.asset_tag?.toLowerCase().includes(word) ?? false) ||
-    node.state_reason.toLowerCase().includes(word) ||
+    reasonText(node).toLowerCase().includes(word) ||
     node.id.startsWith(word)
   );
 }

@@ -13,6 +13,8 @@ const NAMES: Record<string, string> = {
   baseline_suspect: 'baseline suspect',
   job_full: 'job full',
   nothing_to_do: 'nothing to do',
+  not_run: 'not tested',
+  cpu: 'processors',
   restore_file: 'restore file',
   remove_added_file: 'remove added file',
   set_sysctl: 'set sysctl',

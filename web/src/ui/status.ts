@@ -66,6 +66,20 @@ const LOOKS: Record<string, Record<string, Look>> = {
     refused: { icon: 'pause', tone: 'warn' },
     failed: { icon: 'cross', tone: 'bad' },
   },
+  burn_in: {
+    none: { icon: 'dots', tone: 'quiet' },
+    running: { icon: 'run', tone: 'busy' },
+    passed: { icon: 'check', tone: 'good' },
+    failed: { icon: 'cross', tone: 'bad' },
+    waived: { icon: 'person', tone: 'warn' },
+  },
+  test: {
+    waits: { icon: 'dots', tone: 'quiet' },
+    running: { icon: 'run', tone: 'busy' },
+    passed: { icon: 'check', tone: 'good' },
+    failed: { icon: 'cross', tone: 'bad' },
+    not_run: { icon: 'question', tone: 'doubt' },
+  },
   change: {
     opened: { icon: 'differs', tone: 'bad' },
     changed: { icon: 'run', tone: 'warn' },
@@ -73,7 +87,18 @@ const LOOKS: Record<string, Record<string, Look>> = {
   },
 };
 
-export type StatusOf = 'verdict' | 'node' | 'severity' | 'standing' | 'job' | 'run' | 'deployment' | 'step' | 'change';
+export type StatusOf =
+  | 'verdict'
+  | 'node'
+  | 'severity'
+  | 'standing'
+  | 'job'
+  | 'run'
+  | 'deployment'
+  | 'step'
+  | 'burn_in'
+  | 'test'
+  | 'change';
 
 /** A word of a newer server gets a sign that says "unknown". */
 export function lookOf(of: StatusOf, value: string): Look {

@@ -12,14 +12,14 @@ mod pci;
 
 use std::path::Path;
 
-use protocol::latest::Inventory;
+use protocol::latest::{Inventory, Nic};
 
 pub use disks::disks;
 pub use nics::mac_of_link_address;
 
-/// Longest value read from one file of /sys, in bytes.
 /// The global variable of the UEFI specification, of 5 bytes.
 const SECURE_BOOT: &str = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+/// Longest value read from one file of /sys, in bytes.
 const VALUE_BYTES_MAX: u64 = 4_096;
 /// Most devices of one kind that are listed.
 const DEVICES_MAX: usize = 4_096;
@@ -56,6 +56,18 @@ pub fn read(root: &Path, boot_mac: Option<&str>) -> Inventory {
     inventory.dmi = dmi::read(root, &mut problems);
     inventory.problems = problems;
     inventory
+}
+
+/// The network interfaces alone.
+#[must_use]
+pub fn read_nics(root: &Path) -> Vec<Nic> {
+    nics::nics(root, None, &mut Vec::new())
+}
+
+/// Names in a folder, sorted, at most 4,096; none where it cannot be read.
+#[must_use]
+pub fn entries(folder: &Path) -> Vec<String> {
+    names(folder, "", &mut Vec::new())
 }
 
 /// The variable's content: four bytes of attributes, then the value (UEFI specification, "Globally Defined Variables").

@@ -3,6 +3,7 @@
 mod again;
 mod appliance;
 mod boot_kind;
+mod burn_in;
 mod crash;
 mod dashboard;
 mod demo;
@@ -51,7 +52,7 @@ impl Fault {
 }
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 13] = [
+pub const SCENARIOS: [(&str, &str); 14] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -89,6 +90,10 @@ pub const SCENARIOS: [(&str, &str); 13] = [
     (
         "rescue",
         "a running node is sent into the rescue system: shell on the console, SSH with a key for this once, and back",
+    ),
+    (
+        "burn-in",
+        "a new machine is tested before it can be approved; its power goes in the middle, and it is tested again",
     ),
     (
         "reimage-by-agent",
@@ -134,6 +139,7 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "second-dhcp" => neighbours::second_dhcp(&options.environment, options.firmware),
         "relay" => relay::play(&options.environment, options.firmware),
         "rescue" => rescue::play(&options.environment, options.firmware),
+        "burn-in" => burn_in::play(&options.environment, options.firmware),
         "reimage-by-agent" => again::by_agent(&options.environment, options.firmware),
         "baseline-suspect" => fleet::baseline_suspect(&options.environment),
         "kill-server" => crash::kill(&options.environment, Victim::Server),

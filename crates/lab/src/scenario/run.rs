@@ -56,6 +56,8 @@ pub(super) struct Site {
     pub is_proxy: bool,
     /// The machine is in another subnet, behind a DHCP relay.
     pub is_relayed: bool,
+    /// More sections of the server's configuration.
+    pub more: String,
 }
 
 impl Run {
@@ -91,6 +93,7 @@ impl Run {
         if site.is_relayed {
             settings.more = relay::SUBNET.to_owned();
         }
+        settings.more.push_str(&site.more);
         let appliance = Appliance::start(environment, namespace, &folder, &settings)?;
         step(&format!("the appliance is up; logs in {}", folder.display()));
         wait_until(Duration::from_secs(60), "three images to be registered", || {

@@ -85,7 +85,9 @@ impl SimulatedNode {
             match ramdisk::next_task(&context.api).await {
                 Ok(Task::Wait { .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
                 Ok(Task::Reboot { .. }) => return Ok(()),
-                Ok(Task::Rescue { .. }) => bail!("a simulated node has no rescue system"),
+                Ok(task @ (Task::Rescue { .. } | Task::BurnIn(_))) => {
+                    bail!("a simulated node does no such thing: {task:?}")
+                }
                 Ok(Task::Deploy(spec)) => return self.install(&spec, &context).await,
                 // A server that is away is waited for, as in the ramdisk.
                 Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,

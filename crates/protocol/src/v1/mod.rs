@@ -1,6 +1,7 @@
 //! Version 1 of the wire types.
 
 mod agent;
+mod burn_in;
 mod deploy;
 mod inventory;
 mod job;
@@ -9,6 +10,9 @@ mod ramdisk;
 pub use agent::{
     Baseline, DriftReport, Heartbeat, HeartbeatReply, NotLookedAt, ReportKind, ReportReply, RestartAnswer,
     RestartOrder, RootSummary, ScanSummary,
+};
+pub use burn_in::{
+    BurnIn, BurnInReply, Figure, LinkLayer, Port, TestKind, TestOrder, TestOutcome, TestProgress, TestResult,
 };
 pub use deploy::{
     Authority, DeploySpec, DiskRule, Layout, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Stage,
@@ -35,6 +39,12 @@ pub mod paths {
     pub const DEPLOYMENTS: &str = "/agent/v1/deployments";
     /// POST [`super::RescueUp`].
     pub const RESCUE: &str = "/agent/v1/rescue";
+    /// POST `{BURN_INS}/{id}/progress`: [`super::TestProgress`]; `…/results`: [`super::TestResult`]; both answer
+    /// [`super::BurnInReply`].
+    pub const BURN_INS: &str = "/agent/v1/burn-ins";
+    /// On the boot listener, plain HTTP. GET `?bytes=N` sends so many zeros, POST takes a body and throws it away; both
+    /// at most [`crate::limits::THROUGHPUT_BYTES_MAX`].
+    pub const THROUGHPUT: &str = "/boot/v1/throughput";
     /// GET: [`super::Baseline`].
     pub const BASELINE: &str = "/agent/v1/baseline";
     /// GET `{MANIFESTS}/{digest}` and `{MANIFESTS}/{digest}/signature`: canonical bytes.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::DeploySpec;
+use super::{BurnIn, DeploySpec};
 use crate::NodeId;
 
 /// The server's clock, read over plain HTTP before TLS: dead CMOS batteries are common on racking day. A wrong answer
@@ -33,7 +33,8 @@ pub struct ClaimReply {
     pub node_id: NodeId,
     /// The node's name, if it has one yet.
     pub node_name: Option<String>,
-    /// Client certificate for this boot of the deployer, PEM, valid for a day.
+    /// Client certificate for this boot of the deployer, PEM. It outlasts a day of waiting and
+    /// the longest burn-in after it.
     pub certificate: String,
 }
 
@@ -62,6 +63,8 @@ pub enum Task {
         /// For people: who ordered it, and why.
         reason: String,
     },
+    /// Run tests in memory and tell what they find.
+    BurnIn(BurnIn),
     /// Restart: the server has nothing for this machine to do in the ramdisk.
     Reboot {
         /// For people.

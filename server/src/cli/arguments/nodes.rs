@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::sizes::size_parse;
+use crate::cli::tests_argument::TestArgument;
 
 /// On nodes.
 #[derive(Debug, Subcommand)]
@@ -96,9 +97,16 @@ pub enum NodeCommand {
     Boot {
         /// Id, name or MAC
         node: String,
-        /// The deployer in memory only, once: inventory again, and wait; no disk is touched
+        /// The deployer in memory only, once: inventory again, and a burn-in; disks hold afterwards what they held before
         #[arg(long, requires = "reason", group = "order")]
         commission: bool,
+        /// Tests of the burn-in, such as `memory=12h,disk`: links, network, memory, cpu, disk; without it, those of the
+        /// server's configuration
+        #[arg(long, value_delimiter = ',', value_parser = TestArgument::parse, requires = "commission")]
+        tests: Vec<TestArgument>,
+        /// No burn-in
+        #[arg(long, requires = "commission", conflicts_with = "tests")]
+        inventory_only: bool,
         /// Nothing, until the order is lifted: the machine stops in its loader
         #[arg(long, requires = "reason", group = "order")]
         hold: bool,
@@ -108,6 +116,11 @@ pub enum NodeCommand {
         /// For whoever wonders
         #[arg(long)]
         reason: Option<String>,
+    },
+    /// Show a node's burn-ins: what was tested, and what was found
+    BurnIns {
+        /// Id, name or MAC
+        node: String,
     },
     /// Have the agent of a running node restart it into the network
     Restart {
@@ -196,6 +209,9 @@ pub struct InstallArguments {
     /// Disk of at most this size (2TB)
     #[arg(long, value_name = "SIZE", value_parser = size_parse)]
     pub disk_size_max: Option<u64>,
+    /// Why it is installed although it did not pass its burn-in
+    #[arg(long, value_name = "REASON")]
+    pub despite_burn_in: Option<String>,
 }
 
 /// Which boot loader takes a machine from its firmware to its script.

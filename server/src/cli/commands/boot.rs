@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use reqwest::Method;
 use serde::Deserialize as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use ssh_key::private::Ed25519Keypair;
 use ssh_key::{LineEnding, PrivateKey};
 
@@ -152,16 +152,12 @@ pub async fn boot(
     client: &Client,
     output: Output,
     node: &str,
-    kind: Option<&str>,
+    order: Option<&Value>,
     normal: bool,
-    reason: Option<&str>,
 ) -> anyhow::Result<()> {
     let path = ["nodes", node, "boot"];
-    let answer = match (kind, normal) {
-        (Some(kind), _) => {
-            let body = json!({ "kind": kind, "reason": reason });
-            client.send(Method::PUT, &path, Some(&body)).await?
-        }
+    let answer = match (order, normal) {
+        (Some(order), _) => client.send(Method::PUT, &path, Some(order)).await?,
         (None, true) => client.send(Method::DELETE, &path, None).await?,
         (None, false) => client.get(&path).await?,
     };

@@ -46,14 +46,16 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
             install,
         } => {
             let body = json!({ "name": name, "image": install.image, "disk": disk(install), "group": place.group,
-                               "rack": place.rack, "unit": place.unit });
+                               "rack": place.rack, "unit": place.unit,
+                               "despite_burn_in": install.despite_burn_in });
             let answer = client
                 .send(Method::POST, &["nodes", node, "approve"], Some(&body))
                 .await?;
             output.show(&answer, render::deployment)
         }
         NodeCommand::Deploy { node, install, restart } => {
-            let body = json!({ "image": install.image, "disk": disk(install), "restart": restart });
+            let body = json!({ "image": install.image, "disk": disk(install), "restart": restart,
+                               "despite_burn_in": install.despite_burn_in });
             let answer = client
                 .send(Method::POST, &["nodes", node, "deployments"], Some(&body))
                 .await?;
@@ -103,16 +105,25 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
         NodeCommand::Boot {
             node,
             commission,
+            tests,
+            inventory_only,
             hold,
             normal,
             reason,
         } => {
-            let kind = match (commission, hold) {
-                (true, _) => Some("commission"),
-                (_, true) => Some("hold"),
+            let order = match (commission, hold) {
+                (true, _) => {
+                    let tests: Vec<Value> = tests.iter().map(|test| test.to_json()).collect();
+                    let tests = (*inventory_only || !tests.is_empty()).then_some(tests);
+                    Some(json!({ "kind": "commission", "reason": reason, "tests": tests }))
+                }
+                (_, true) => Some(json!({ "kind": "hold", "reason": reason })),
                 _ => None,
             };
-            boot::boot(client, output, node, kind, *normal, reason.as_deref()).await
+            boot::boot(client, output, node, order.as_ref(), *normal).await
+        }
+        NodeCommand::BurnIns { node } => {
+            output.list(&client.get(&["nodes", node, "burn-ins"]).await?, render::burn_ins)
         }
         NodeCommand::Restart { node } => {
             let answer = client.send(Method::POST, &["nodes", node, "restart"], None).await?;

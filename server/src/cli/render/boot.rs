@@ -13,7 +13,7 @@ pub fn boot(boot: &Boot, context: &Context) -> String {
         Some(order) => {
             let (what, lasts) = match order.kind.as_str() {
                 "rescue" => ("the rescue system", "once"),
-                "commission" => ("the deployer, in memory only", "once"),
+                "commission" => ("the deployer, for inventory and burn-in", "once"),
                 "hold" => ("nothing", "until the order is lifted"),
                 other => (other, "once"),
             };

@@ -1,8 +1,10 @@
 //! Nodes, their events and their deployments.
 
+use lifecycle::burn_in::Standing;
 use lifecycle::placement::MismatchKind;
 use protocol::latest::{Disk, Inventory, LldpListening, Nic};
 
+use super::burn_ins::word;
 use crate::cli::sizes::size_text;
 use crate::cli::table::{pairs, table};
 use crate::cli::text::{Context, cell};
@@ -24,7 +26,7 @@ pub fn nodes(nodes: &[Node], context: &Context) -> String {
             plan(node),
             drift(node),
             context.age_or_never(node.agent.as_ref().map(|agent| agent.heartbeat_at)),
-            node.state_reason.clone(),
+            reason(node),
         ]
     });
     table(context, heading, rows)
@@ -48,6 +50,7 @@ pub fn node(node: &Node, context: &Context) -> String {
         ("group", node.group.clone()),
         ("rack", place(node.rack.as_deref(), node.unit)),
         ("plan", plan_text(node)),
+        ("burn-in", burn_in(node)),
         ("boot chain", node.chain.clone()),
         ("MACs", node.macs.join(", ")),
         ("address", address(node)),
@@ -78,6 +81,15 @@ pub fn node(node: &Node, context: &Context) -> String {
     pairs(context, rows)
 }
 
+/// Why it is in its state; of one that waits for approval also what holds it back.
+fn reason(node: &Node) -> String {
+    let holds_back = matches!(node.burn_in, Some(Standing::Running | Standing::Failed));
+    match (&node.burn_in, node.state == "waiting_approval" && holds_back) {
+        (Some(standing), true) => format!("burn-in {}: {}", word(*standing), node.burn_in_reason),
+        _ => node.state_reason.clone(),
+    }
+}
+
 fn address(node: &Node) -> String {
     match (&node.address, &node.fixed_address) {
         (Some(has), Some(fixed)) if has == fixed => format!("{has} (fixed)"),
@@ -85,6 +97,14 @@ fn address(node: &Node) -> String {
         (None, Some(fixed)) => format!("{fixed} (fixed)"),
         (Some(has), None) => has.clone(),
         (None, None) => "-".to_owned(),
+    }
+}
+
+fn burn_in(node: &Node) -> String {
+    match node.burn_in {
+        None | Some(Standing::None) => "none".to_owned(),
+        Some(Standing::Passed) => "passed".to_owned(),
+        Some(standing) => format!("{}: {}", word(standing), node.burn_in_reason),
     }
 }
 

@@ -13,16 +13,17 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use manifest::Digest;
 use protocol::latest::{
-    Baseline, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, Inventory, JobOutcome, Outcome, Progress,
-    RenderReply, RenderRequest, ReportReply, RescueUp, SecretDigestKey, Task, paths,
+    Baseline, BurnInReply, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, Inventory, JobOutcome, Outcome,
+    Progress, RenderReply, RenderRequest, ReportReply, RescueUp, SecretDigestKey, Task, TestProgress, TestResult,
+    paths,
 };
 use protocol::limits;
-use protocol::{DeploymentId, JobId};
+use protocol::{BurnInId, DeploymentId, JobId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::app::contents::{self, NodeContent};
-use crate::app::{App, AppError, agents, boot_orders, enrol, remediation};
+use crate::app::{App, AppError, agents, boot_orders, burn_ins, enrol, remediation};
 use crate::http::error::ErrorBody;
 
 pub use identity::{Agent, Peer};
@@ -37,6 +38,8 @@ pub fn router(app: App) -> Router {
         .route(paths::INVENTORY, post(inventory))
         .route(paths::TASK, get(task))
         .route(paths::RESCUE, post(rescue_up))
+        .route(&format!("{}/{{id}}/progress", paths::BURN_INS), post(test_progress))
+        .route(&format!("{}/{{id}}/results", paths::BURN_INS), post(test_result))
         .route(&format!("{deployments}/{{id}}/progress"), post(progress))
         .route(&format!("{deployments}/{{id}}/render"), post(render))
         .route(&format!("{deployments}/{{id}}/outcome"), post(outcome))
@@ -129,6 +132,24 @@ async fn rescue_up(
     boot_orders::rescue_up(&app, &ramdisk, &peer.address.ip().to_string(), &body)
         .await
         .map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn test_progress(
+    State(app): State<App>,
+    ramdisk: enrol::Ramdisk,
+    Path(id): Path<BurnInId>,
+    Body(body): Body<TestProgress>,
+) -> Result<Json<BurnInReply>, AppError> {
+    burn_ins::progress(&app, &ramdisk, id, &body).await.map(Json)
+}
+
+async fn test_result(
+    State(app): State<App>,
+    ramdisk: enrol::Ramdisk,
+    Path(id): Path<BurnInId>,
+    Body(body): Body<TestResult>,
+) -> Result<Json<BurnInReply>, AppError> {
+    burn_ins::result(&app, &ramdisk, id, body).await.map(Json)
 }
 
 async fn progress(

@@ -8,11 +8,12 @@ mod body;
 mod data;
 pub mod pace;
 mod send;
+mod throughput;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -47,6 +48,12 @@ pub fn router(app: App) -> Router {
         .route("/boot/v1/deployer/{digest}/{artifact}", get(data::artifact))
         .route("/boot/v1/authority.cpio", get(authority))
         .route(paths::CLOCK, get(clock))
+        .route(
+            paths::THROUGHPUT,
+            get(throughput::zeros)
+                .post(throughput::sink)
+                .layer(DefaultBodyLimit::disable()),
+        )
         .route(
             &format!("{}/{{digest}}/{{document}}", paths::IMAGES),
             get(data::document),

@@ -131,7 +131,7 @@ fn body(app: &App, asked: &Asked, sent: Sent, download: Download, place: Option<
 }
 
 /// A place for a large body, at once or after a while; else the answer that asks to come back.
-async fn place(app: &App, machine: IpAddr) -> Result<Place, Response> {
+pub(super) async fn place(app: &App, machine: IpAddr) -> Result<Place, Response> {
     let waiting = match app.bodies.ask(machine) {
         Admitted::Place(place) => return Ok(place),
         Admitted::Full => return Err(turned_away("too many downloads wait", BACK_LATER_SECS)),

@@ -26,6 +26,8 @@ pub(super) struct DeploymentRequest {
     /// Have the agent of a running node restart it into the deployer now.
     #[serde(default)]
     restart: bool,
+    /// Why it is to be installed although it did not pass its burn-in.
+    despite_burn_in: Option<String>,
 }
 
 /// Asks for a deployment. The node's disk is wiped when it next boots its deployer.
@@ -39,12 +41,17 @@ pub(super) async fn node_deploy(
     Body(request): Body<DeploymentRequest>,
 ) -> Result<(StatusCode, Json<DeploymentRecord>), AppError> {
     let node = nodes::node_find(&app, &node).await?;
-    let DeploymentRequest { image, disk, restart } = request;
+    let DeploymentRequest {
+        image,
+        disk,
+        restart,
+        despite_burn_in,
+    } = request;
     if restart {
         // Before anything is ordered: a deployment that nobody can start now is not what was asked for.
         boot_orders::agent_check(&app.store.node_get(node).await?, OffsetDateTime::now_utc())?;
     }
-    let deployment = deployments::request(&app, node, &image, disk, &user.name).await?;
+    let deployment = deployments::request(&app, node, &image, disk, despite_burn_in.as_deref(), &user.name).await?;
     if restart {
         boot_orders::restart(&app, node, &user.name).await?;
     }

@@ -132,6 +132,7 @@ fn routes() -> OpenApiRouter<People> {
             boot_orders::node_boot_order,
             boot_orders::node_boot_lift
         ))
+        .routes(routes!(boot_orders::node_burn_ins))
         .routes(routes!(boot_orders::node_restart))
         .routes(routes!(nodes::node_drift))
         .routes(routes!(drift::node_drift_history))

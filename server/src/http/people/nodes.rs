@@ -70,6 +70,8 @@ pub(super) struct Approval {
     rack: Option<String>,
     /// Height unit in the rack, 1 to 100.
     unit: Option<i32>,
+    /// Why it is to be installed although it did not pass its burn-in.
+    despite_burn_in: Option<String>,
 }
 
 /// Lists all nodes, by name.
@@ -209,6 +211,7 @@ pub(super) async fn node_approve(
         group,
         rack,
         unit,
+        despite_burn_in,
     } = approval;
     if group.is_some() || rack.is_some() || unit.is_some() {
         let change = NodeChange {
@@ -219,7 +222,8 @@ pub(super) async fn node_approve(
         };
         nodes::node_place(&app, node, change, &user.name).await?;
     }
-    let deployment = nodes::node_approve(&app, node, &name, &image, disk, &user.name).await?;
+    let despite = despite_burn_in.as_deref();
+    let deployment = nodes::node_approve(&app, node, &name, &image, disk, despite, &user.name).await?;
     Ok((StatusCode::CREATED, Json(app.store.deployment_get(deployment).await?)))
 }
 
