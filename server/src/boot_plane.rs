@@ -4,6 +4,7 @@ pub(crate) mod address_probe;
 mod after_shim;
 mod loaders;
 pub mod others;
+mod place;
 mod tftp;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -12,7 +13,7 @@ use lifecycle::{Chain, NodeState};
 use netboot::MacAddr;
 use netboot::dhcp::{
     BackendError, Decision, DhcpBackend, DhcpConfig, DhcpServer, Exchange, IgnoreReason, LeaseEvent, LeaseOffer,
-    LoaderSet, MessageType, Mode, NodeStanding, RelayAgentInfo, Request, Standing,
+    LoaderSet, MessageType, Mode, NodeStanding, RelayAgentInfo, Request, Stance, Standing,
 };
 use store::{BootPacket, NewEvent, NodeRecord, RelaySeen};
 use time::OffsetDateTime;
@@ -22,35 +23,35 @@ pub use loaders::{GRUB_START, Loaders};
 pub use tftp::{Tftp, tftp_server};
 
 use crate::app::{App, AppError, boot, leases, trace};
-use crate::config::{BootConfig, DhcpMode, Subnet};
+use crate::config::{BootConfig, BootInterface, DhcpMode, Subnet};
+use place::{Place, place};
 
-/// The DHCP server of the boot plane; `None` in mode `off`.
+/// The DHCP server on one interface; `None` in mode `off`.
 ///
 /// # Errors
 /// A port that cannot be bound.
-pub fn dhcp_server(app: &App, config: &BootConfig) -> std::io::Result<Option<DhcpServer<Dhcp>>> {
-    let mode = match config.dhcp {
+pub fn dhcp_server(
+    app: &App,
+    config: &BootConfig,
+    interface: &BootInterface,
+) -> std::io::Result<Option<DhcpServer<Dhcp>>> {
+    let mode = match interface.dhcp {
         DhcpMode::Proxy => Mode::Proxy,
         DhcpMode::Full => Mode::Full,
         DhcpMode::Off => return Ok(None),
     };
-    let mut dhcp = DhcpConfig::new(mode, config.address.addr(), &config.http_url());
-    dhcp.interface = Some(config.interface.clone());
-    let server = DhcpServer::bind(
-        dhcp,
-        Dhcp {
-            app: app.clone(),
-            config: config.clone(),
-        },
-    )?;
-    app.metrics.add_protocol("dhcp", server.counters());
+    let mut dhcp = DhcpConfig::new(mode, interface.address.addr(), &config.http_url(interface));
+    dhcp.interface = Some(interface.name.clone());
+    let server = DhcpServer::bind(dhcp, Dhcp::new(app, config, interface))?;
+    app.metrics.add_protocol("dhcp", &interface.name, server.counters());
     Ok(Some(server))
 }
 
-/// What DHCP asks.
+/// What DHCP on one interface asks.
 pub struct Dhcp {
     app: App,
     config: BootConfig,
+    interface: BootInterface,
 }
 
 impl std::fmt::Debug for Dhcp {
@@ -60,13 +61,25 @@ impl std::fmt::Debug for Dhcp {
 }
 
 impl Dhcp {
+    fn new(app: &App, config: &BootConfig, interface: &BootInterface) -> Self {
+        Self {
+            app: app.clone(),
+            config: config.clone(),
+            interface: interface.clone(),
+        }
+    }
+
+    fn place(&self, request: &Request) -> Place<'_> {
+        place(&self.config, &self.interface, request)
+    }
+
     async fn standing(&self, request: &Request, mode: Mode) -> Result<Standing, AppError> {
         let unlisted = Standing {
             node: NodeStanding::Unlisted,
             lease: None,
             loaders: LoaderSet::Ipxe,
         };
-        let Some(mac) = request.identity().mac() else {
+        let Some(mac) = request.identity().mac().filter(|_| mode != Mode::Off) else {
             return Ok(unlisted);
         };
         let mac = mac.to_string();
@@ -95,9 +108,12 @@ impl Dhcp {
             Mode::Full => {
                 let lease = self.app.store.lease_find(&mac).await?;
                 let address = lease.and_then(|lease| lease.address.parse().ok());
-                address.and_then(|ip| Some(self.offer(ip, self.config.subnet(Some(ip))?)))
+                address.and_then(|ip| Some(self.offer(ip, self.config.subnet_of(ip)?)))
             }
-            Mode::Proxy | Mode::Off => None,
+            Mode::Proxy | Mode::Off => {
+                self.leave_lease(request, &mac).await?;
+                None
+            }
         };
         Ok(Standing { node, lease, loaders })
     }
@@ -115,13 +131,21 @@ impl Dhcp {
     /// The address in the subnet that it asks from. Where that is unknown here there is none, and one from a subnet that
     /// is known would be worse: the machine could not use it.
     async fn lease(&self, request: &Request, node: &NodeRecord, mac: &str) -> Result<Option<LeaseOffer>, AppError> {
-        let relayed = !request.header().giaddr.is_unspecified();
-        let named = self.config.subnet(request.subnet_address());
-        // An address from elsewhere, kept from another network, is refused in the subnet that it was heard in.
-        let heard = named.or_else(|| self.config.subnet(None).filter(|_| !relayed));
-        let Some(subnet) = heard else { return Ok(None) };
+        let Some(subnet) = self.place(request).subnet else {
+            return Ok(None);
+        };
         let address = leases::lease_choose(&self.app, &self.config, subnet, node, mac).await?;
         Ok(address.map(|ip| self.offer(ip, subnet)))
+    }
+
+    /// A machine that starts where somebody else gives the addresses has moved from where this server does: from its old
+    /// address nobody is to be taken for it, and it itself comes from another.
+    async fn leave_lease(&self, request: &Request, mac: &str) -> Result<(), AppError> {
+        let is_start = request.message_type() == MessageType::Discover && !request.client_arches().is_empty();
+        if is_start && self.config.gives_addresses() {
+            self.app.store.lease_release(mac).await?;
+        }
+        Ok(())
     }
 
     fn offer(&self, ip: Ipv4Addr, subnet: &Subnet) -> LeaseOffer {
@@ -141,7 +165,7 @@ impl Dhcp {
         let seen = relay_seen(request);
         // Only what boots from the network: a laptop asking for an address is nobody's node.
         if let Some(arch) = arches.first() {
-            let from = relay.unwrap_or_else(|| self.config.address.addr());
+            let from = relay.unwrap_or_else(|| self.interface.address.addr());
             let what = format!("architecture {arch:#06x}");
             if let Some(node) = boot::admit(&self.app, mac, from, seen.circuit.as_deref(), &what).await? {
                 return Ok(Some(node));
@@ -159,22 +183,23 @@ impl Dhcp {
     /// A machine that takes another server's offer says so to everybody. Beside the site's own server that is as it should
     /// be; where this server gives the addresses, the node's timeline says who won.
     async fn keep_other_server(&self, request: &Request, decision: &Decision, mac: &str) -> Result<(), AppError> {
-        let ours = self.config.address.addr();
-        let Some(server) = request.server_id().filter(|server| *server != ours) else {
+        let is_foreign = |server: &Ipv4Addr| !self.config.is_own(*server);
+        let Some(server) = request.server_id().filter(is_foreign) else {
             return Ok(());
         };
         if request.message_type() != MessageType::Request {
             return Ok(());
         }
         let server = server.to_string();
-        self.app.store.dhcp_server_seen(&server, mac).await?;
+        let heard_at = others::heard_at(&self.interface, request.header().giaddr);
+        self.app.store.dhcp_server_seen(&server, &heard_at, mac).await?;
         let lost = matches!(
             decision,
             Decision::Ignore {
                 reason: IgnoreReason::OtherServer
             }
         );
-        if lost && self.config.dhcp == DhcpMode::Full {
+        if lost && self.place(request).mode() == Mode::Full {
             let event = NewEvent {
                 node_id: None,
                 mac: Some(mac),
@@ -243,6 +268,10 @@ fn relay_seen(request: &Request) -> RelaySeen {
 }
 
 impl DhcpBackend for Dhcp {
+    fn stance(&self, request: &Request, _usual: &Stance) -> Stance {
+        self.place(request).stance(&self.config)
+    }
+
     async fn lookup(&self, request: &Request, mode: Mode) -> Result<Standing, BackendError> {
         self.standing(request, mode)
             .await
@@ -257,7 +286,7 @@ impl DhcpBackend for Dhcp {
 
     async fn exchanged(&self, request: &Request, exchange: &Exchange<'_>) {
         let Some(mac) = request.identity().mac() else { return };
-        let (at, ours) = (OffsetDateTime::now_utc(), self.config.address.addr());
+        let (at, ours) = (OffsetDateTime::now_utc(), self.interface.address.addr());
         let sent_to = match exchange.sender.ip().is_unspecified() {
             true => Ipv4Addr::BROADCAST,
             false => ours,

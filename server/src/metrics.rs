@@ -15,13 +15,21 @@ struct Kind {
     kind: String,
 }
 
+/// The counters of a boot protocol on an interface.
+#[derive(Debug)]
+struct Protocol {
+    name: &'static str,
+    interface: String,
+    counters: Arc<CounterSet>,
+}
+
 /// All metrics of a server.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     boot_requests: Family<Kind, Counter>,
     bodies: Gauges,
-    netboot: std::sync::Mutex<Vec<(&'static str, Arc<CounterSet>)>>,
+    netboot: std::sync::Mutex<Vec<Protocol>>,
 }
 
 impl Default for Metrics {
@@ -74,10 +82,16 @@ impl Metrics {
         &self.bodies
     }
 
-    /// Adds the counters of a boot protocol (`dhcp`, `tftp`).
-    pub fn add_protocol(&self, name: &'static str, counters: Arc<CounterSet>) {
+    /// Adds the counters of a boot protocol (`dhcp`, `tftp`) on an interface.
+    pub fn add_protocol(&self, name: &'static str, interface: &str, counters: Arc<CounterSet>) {
         if let Ok(mut netboot) = self.netboot.lock() {
-            netboot.push((name, counters));
+            netboot.push(Protocol {
+                name,
+                interface: interface.to_owned(),
+                counters,
+            });
+            // All numbers of one name stand together, whatever order the interfaces came in.
+            netboot.sort_by_key(|protocol| protocol.name);
         }
     }
 
@@ -90,11 +104,19 @@ impl Metrics {
         }
         let mut text = text.trim_end().trim_end_matches("# EOF").to_owned();
         if let Ok(netboot) = self.netboot.lock() {
-            for (name, counters) in netboot.iter() {
-                text.push_str(&format!("# HELP plumbline_{name} Packets and outcomes by kind.\n"));
-                text.push_str(&format!("# TYPE plumbline_{name} counter\n"));
-                for (kind, count) in counters.snapshot() {
-                    text.push_str(&format!("plumbline_{name}_total{{kind=\"{kind}\"}} {count}\n"));
+            let mut told = "";
+            for protocol in netboot.iter() {
+                let Protocol { name, interface, .. } = protocol;
+                if told != *name {
+                    told = name;
+                    text.push_str(&format!(
+                        "# HELP plumbline_{name} Packets and outcomes by interface and kind.\n"
+                    ));
+                    text.push_str(&format!("# TYPE plumbline_{name} counter\n"));
+                }
+                for (kind, count) in protocol.counters.snapshot() {
+                    let labels = format!("interface=\"{interface}\",kind=\"{kind}\"");
+                    text.push_str(&format!("plumbline_{name}_total{{{labels}}} {count}\n"));
                 }
             }
         }
@@ -114,7 +136,9 @@ mod tests {
         metrics.boot_request("pack");
         let counters = Arc::new(CounterSet::new(&["too_short"]));
         counters.increment("too_short");
-        metrics.add_protocol("dhcp", counters);
+        metrics.add_protocol("dhcp", "eno1", counters.clone());
+        metrics.add_protocol("tftp", "eno1", counters.clone());
+        metrics.add_protocol("dhcp", "eno2.40", counters);
         metrics.bodies().waiting.set(31);
         let text = metrics.render();
         assert!(text.contains("plumbline_boot_http_bodies_waiting 31\n"), "{text}");
@@ -122,7 +146,17 @@ mod tests {
             text.contains("plumbline_boot_http_requests_total{kind=\"pack\"} 2\n"),
             "{text}"
         );
-        assert!(text.contains("plumbline_dhcp_total{kind=\"too_short\"} 1\n"), "{text}");
+        for interface in ["eno1", "eno2.40"] {
+            let line = format!("plumbline_dhcp_total{{interface=\"{interface}\",kind=\"too_short\"}} 1\n");
+            assert!(text.contains(&line), "{text}");
+        }
+        let of_dhcp = text.find("# TYPE plumbline_dhcp ")..text.find("# HELP plumbline_tftp ");
+        let last_of_dhcp = text.rfind("plumbline_dhcp_total");
+        assert!(
+            of_dhcp.contains(&last_of_dhcp),
+            "numbers of one name stand together: {text}"
+        );
+        assert_eq!(text.matches("# TYPE plumbline_dhcp ").count(), 1, "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
 }

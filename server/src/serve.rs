@@ -195,28 +195,31 @@ async fn boot_plane_start(
     cancel: &CancellationToken,
     running: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let address = SocketAddr::new(IpAddr::V4(boot.address.addr()), boot.http_port);
-    plain_listener(
-        http::boot::CONNECTIONS,
-        address,
-        http::boot::router(app.clone()),
-        cancel,
-        running,
-    )
-    .await?;
-    let tftp = boot_plane::tftp_server(app, boot).with_context(|| format!("TFTP on {}", boot.interface))?;
-    let stop = cancel.clone();
-    running.spawn(async move {
-        tftp.run(stop).await;
-        Ok(())
-    });
-    if let Some(dhcp) = boot_plane::dhcp_server(app, boot).with_context(|| format!("DHCP on {}", boot.interface))? {
+    for interface in &boot.interfaces {
+        let name = &interface.name;
+        let address = SocketAddr::new(IpAddr::V4(interface.address.addr()), boot.http_port);
+        plain_listener(
+            http::boot::CONNECTIONS,
+            address,
+            http::boot::router(app.clone()),
+            cancel,
+            running,
+        )
+        .await?;
+        let tftp = boot_plane::tftp_server(app, boot, interface).with_context(|| format!("TFTP on {name}"))?;
+        let stop = cancel.clone();
+        running.spawn(async move {
+            tftp.run(stop).await;
+            Ok(())
+        });
+        let dhcp = boot_plane::dhcp_server(app, boot, interface).with_context(|| format!("DHCP on {name}"))?;
+        let Some(dhcp) = dhcp else { continue };
         let stop = cancel.clone();
         running.spawn(async move {
             dhcp.run(stop).await;
             Ok(())
         });
-        let others = boot_plane::others::listen(app.clone(), boot.clone(), cancel.clone());
+        let others = boot_plane::others::listen(app.clone(), boot.clone(), interface.clone(), cancel.clone());
         running.spawn(async move {
             others.await;
             Ok(())
@@ -255,8 +258,13 @@ fn agent_names(config: &Config) -> Vec<IpAddr> {
         names.push(config.agents_listen.ip());
     }
     if let Some(boot) = &config.boot {
-        names.push(IpAddr::V4(boot.address.addr()));
+        names.extend(
+            boot.interfaces
+                .iter()
+                .map(|interface| IpAddr::V4(interface.address.addr())),
+        );
     }
-    names.dedup();
+    let mut seen = std::collections::HashSet::new();
+    names.retain(|name| seen.insert(*name));
     names
 }

@@ -13,10 +13,12 @@ const SERVERS_MAX: i64 = 256;
 pub struct OtherDhcpServer {
     /// Its server identifier: an IPv4 address.
     pub address: String,
-    /// When it was first heard.
+    /// Where it is heard: an interface, and `via RELAY` where a relay is between; empty: not known.
+    pub interface: String,
+    /// When it was first heard there.
     #[serde(with = "time::serde::rfc3339")]
     pub first_at: OffsetDateTime,
-    /// When it was last heard.
+    /// When it was last heard there.
     #[serde(with = "time::serde::rfc3339")]
     pub last_at: OffsetDateTime,
     /// How often.
@@ -26,16 +28,20 @@ pub struct OtherDhcpServer {
 }
 
 impl Store {
-    /// Notes that another server spoke, or that a machine took its offer. Beyond 256 servers new ones are not noted.
+    /// Notes that another server spoke at a place, or that a machine there took its offer. Beyond 256 servers and places
+    /// new ones are not noted.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn dhcp_server_seen(&self, address: &str, mac: &str) -> Result<(), StoreError> {
+    pub async fn dhcp_server_seen(&self, address: &str, interface: &str, mac: &str) -> Result<(), StoreError> {
         sqlx::query!(
-            "INSERT INTO dhcp_servers (address, last_mac)
-             SELECT $1, $2 WHERE (SELECT count(*) FROM dhcp_servers WHERE address <> $1) < $3
-             ON CONFLICT (address) DO UPDATE SET last_at = now(), count = dhcp_servers.count + 1, last_mac = $2",
+            "INSERT INTO dhcp_servers_heard (address, interface, last_mac)
+             SELECT $1, $2, $3
+             WHERE (SELECT count(*) FROM dhcp_servers_heard WHERE (address, interface) <> ($1, $2)) < $4
+             ON CONFLICT (address, interface)
+             DO UPDATE SET last_at = now(), count = dhcp_servers_heard.count + 1, last_mac = $3",
             address,
+            interface,
             mac,
             SERVERS_MAX
         )
@@ -51,7 +57,8 @@ impl Store {
     pub async fn dhcp_server_list(&self) -> Result<Vec<OtherDhcpServer>, StoreError> {
         Ok(sqlx::query_as!(
             OtherDhcpServer,
-            "SELECT address, first_at, last_at, count, last_mac FROM dhcp_servers ORDER BY last_at DESC"
+            "SELECT address, interface, first_at, last_at, count, last_mac FROM dhcp_servers_heard
+             ORDER BY last_at DESC"
         )
         .fetch_all(&self.pool)
         .await?)
@@ -63,7 +70,7 @@ impl Store {
     /// [`StoreError::Database`].
     pub async fn dhcp_server_prune(&self, days: i32) -> Result<(), StoreError> {
         sqlx::query!(
-            "DELETE FROM dhcp_servers WHERE last_at < now() - make_interval(days => $1)",
+            "DELETE FROM dhcp_servers_heard WHERE last_at < now() - make_interval(days => $1)",
             days
         )
         .execute(&self.pool)

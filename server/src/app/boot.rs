@@ -8,7 +8,8 @@ use netboot::MacAddr;
 use netboot::script::{self, DeployerBoot, Language};
 use protocol::latest::Authority as AuthorityFile;
 use protocol::{DeploymentId, NodeId};
-use store::{BootOrderRecord, DeploymentRecord, NewEvent, NodeRecord};
+use store::{BootOrderRecord, DeploymentRecord, Lease, NewEvent, NodeRecord};
+use time::OffsetDateTime;
 
 use super::deployments::esp_label;
 use super::trace::{SCRIPT_HELD, SCRIPT_LOCAL, SCRIPT_REFUSED};
@@ -104,17 +105,33 @@ fn node_title(node: &NodeRecord) -> String {
         .unwrap_or_else(|| node.macs.first().cloned().unwrap_or_else(|| node.id.to_string()))
 }
 
+/// A loader's request for a script.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptAsked {
+    /// The machine, as its loader says.
+    pub mac: MacAddr,
+    /// Where it asks from.
+    pub peer: IpAddr,
+    /// The address by which it reached this server; its script leads on to the same. None: the first interface's.
+    pub local: Option<IpAddr>,
+    /// What its loader understands.
+    pub language: Language,
+    /// HEAD: nothing begins with it.
+    pub is_probe: bool,
+}
+
 /// The script for a machine in its loader's language, and the event of having asked for it; none for a probe (HEAD).
 ///
 /// # Errors
 /// [`AppError`] when the database does not answer, or no deployer is published.
-pub async fn script(
-    app: &App,
-    mac: MacAddr,
-    peer: IpAddr,
-    language: Language,
-    is_probe: bool,
-) -> Result<String, AppError> {
+pub async fn script(app: &App, asked: &ScriptAsked) -> Result<String, AppError> {
+    let ScriptAsked {
+        mac,
+        peer,
+        language,
+        is_probe,
+        ..
+    } = *asked;
     let mac_text = mac.to_string();
     let known = app.store.node_find_by_mac(&mac_text).await?;
     let node_id = match (known, peer) {
@@ -129,7 +146,10 @@ pub async fn script(
             .await?;
         return Ok(script::refuse(language, "it is not listed and discovery is not armed"));
     };
-    if let Some(lease) = lease_address(app, &mac_text).await?.filter(|lease| *lease != peer) {
+    if let Some(lease) = lease_address(app, &mac_text, peer)
+        .await?
+        .filter(|lease| *lease != peer)
+    {
         let detail = format!("its script was asked for from {peer}; the node's address is {lease}");
         event(app, node_id, &mac_text, "script_refused", &detail).await?;
         return Ok(script::refuse(
@@ -172,17 +192,14 @@ pub async fn script(
         Next::Hold { reason } => {
             let url = format!(
                 "{}{}?mac={mac}",
-                boot_config(app)?.http_url(),
+                http_base(app, asked.local)?,
                 netboot::dhcp::boot::SCRIPT_PATH
             );
             let text = script::hold(language, &reason, &url).map_err(AppError::internal)?;
             (text, format!("{SCRIPT_HELD}{reason}"))
         }
         Next::Refuse { reason } => (script::refuse(language, &reason), format!("{SCRIPT_REFUSED}{reason}")),
-        Next::Deployer { attempt, title } => (
-            deployer(app, language, node_id, attempt, &mac, peer, &title).await?,
-            title,
-        ),
+        Next::Deployer { attempt, title } => (deployer(app, asked, node_id, attempt, &title).await?, title),
     };
     if !is_probe {
         event(app, node_id, &mac_text, "script", &format!("to {peer}: {what}")).await?;
@@ -192,14 +209,12 @@ pub async fn script(
 
 async fn deployer(
     app: &App,
-    language: Language,
+    asked: &ScriptAsked,
     node: NodeId,
     attempt: Option<(DeploymentId, i32)>,
-    mac: &MacAddr,
-    peer: IpAddr,
     title: &str,
 ) -> Result<String, AppError> {
-    let boot = boot_config(app)?;
+    let (mac, peer) = (asked.mac, asked.peer);
     let image =
         app.store.image_newest("deployer").await?.ok_or_else(|| {
             AppError::Unavailable("no deployer image: plumbline image build images/deployer".to_owned())
@@ -216,7 +231,7 @@ async fn deployer(
         mac.to_string().replace(':', "-")
     );
     let boot = DeployerBoot {
-        http_base: boot.http_url(),
+        http_base: http_base(app, asked.local)?,
         kernel_path: format!("{base}/vmlinuz{query}"),
         initrd_paths: vec![
             format!("{base}/initrd.img{query}"),
@@ -225,7 +240,7 @@ async fn deployer(
         command_line,
         title: title.to_owned(),
     };
-    script::deployer(language, &boot).map_err(AppError::internal)
+    script::deployer(asked.language, &boot).map_err(AppError::internal)
 }
 
 /// The boot plane's configuration.
@@ -239,19 +254,28 @@ pub fn boot_config(app: &App) -> Result<&BootConfig, AppError> {
         .ok_or_else(|| AppError::Unavailable("this server has no boot plane".to_owned()))
 }
 
-/// What the deployer trusts, as the cpio archive the loader puts behind the deployer's own initramfs.
+/// Base URL of the boot listener, for a machine that reached this server by `local`.
+///
+/// # Errors
+/// [`AppError::Unavailable`] on a server without a boot plane.
+pub fn http_base(app: &App, local: Option<IpAddr>) -> Result<String, AppError> {
+    let boot = boot_config(app)?;
+    Ok(boot.http_url(boot.interface_at(local)))
+}
+
+/// What the deployer trusts and whom it asks, as the cpio archive the loader puts behind the deployer's own initramfs.
+/// `local`: the address by which the loader reached this server.
 ///
 /// # Errors
 /// [`AppError`] on a server without a boot plane.
-pub fn authority_archive(app: &App) -> Result<Vec<u8>, AppError> {
-    let boot = boot_config(app)?;
+pub fn authority_archive(app: &App, local: Option<IpAddr>) -> Result<Vec<u8>, AppError> {
     let trusted = app.keys.trusted();
     let file = AuthorityFile {
         ca_certificate: app.authority.certificate_pem().to_owned(),
         image_key: trusted.image.as_str().to_owned(),
         agent_release_key: trusted.agent_release.as_str().to_owned(),
-        agent_url: app.config.agents_url(),
-        boot_url: boot.http_url(),
+        agent_url: app.config.agents_url(local),
+        boot_url: http_base(app, local)?,
     };
     let text = serde_json::to_vec_pretty(&file).map_err(AppError::internal)?;
     newc_archive(&[
@@ -324,20 +348,32 @@ fn circuit_fits(armed: &str, circuit: &str) -> bool {
     }
 }
 
-/// The address this server gave a machine; `None` where it gives none.
+/// The address that a machine has to come from: the one that this server gave it. None where it gave none, or where it
+/// gave one elsewhere that has run out since, while at `peer` somebody else gives the addresses.
 ///
 /// # Errors
 /// [`AppError`] when the database does not answer.
-pub async fn lease_address(app: &App, mac: &str) -> Result<Option<IpAddr>, AppError> {
-    match app.config.boot.as_ref().map(|boot| boot.dhcp) {
-        Some(DhcpMode::Full) => {}
-        _ => return Ok(None),
+pub async fn lease_address(app: &App, mac: &str, peer: IpAddr) -> Result<Option<IpAddr>, AppError> {
+    let Some(boot) = app.config.boot.as_ref().filter(|boot| boot.gives_addresses()) else {
+        return Ok(None);
+    };
+    let lease = app.store.lease_find(mac).await?;
+    Ok(lease.and_then(|lease| binding(boot, &lease, peer, OffsetDateTime::now_utc())))
+}
+
+/// What a lease says of where its machine is. One that has run out binds too: a machine comes back to its address, and
+/// nobody else is to be taken for it meanwhile.
+fn binding(boot: &BootConfig, lease: &Lease, peer: IpAddr, now: OffsetDateTime) -> Option<IpAddr> {
+    let mode_at = |address| boot.subnet_of(address).map(|subnet| subnet.dhcp);
+    let address: Ipv4Addr = lease.address.parse().ok()?;
+    if mode_at(address) != Some(DhcpMode::Full) {
+        return None;
     }
-    Ok(app
-        .store
-        .lease_find(mac)
-        .await?
-        .and_then(|lease| lease.address.parse().ok()))
+    let is_elsewhere = match peer {
+        IpAddr::V4(peer) => mode_at(peer).is_some_and(|mode| mode != DhcpMode::Full),
+        IpAddr::V6(_) => false,
+    };
+    (!is_elsewhere || lease.expires_at > now).then_some(IpAddr::V4(address))
 }
 
 /// Keeps an event of a node.

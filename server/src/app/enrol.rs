@@ -87,7 +87,7 @@ pub async fn claim(app: &App, claim: &Claim, peer: IpAddr) -> Result<ClaimReply,
         .ok_or_else(|| AppError::Forbidden("the token is not one of this appliance's".to_owned()))?;
     let token = app.store.token_get(id).await?;
     let node = token.node_id;
-    let lease = super::boot::lease_address(app, &token.mac).await?;
+    let lease = super::boot::lease_address(app, &token.mac, peer).await?;
     match check_claim(&token, &claim.boot_mac, peer, lease, OffsetDateTime::now_utc()) {
         Ok(()) => {}
         Err(ClaimProblem::Refused(reason)) => {
@@ -324,7 +324,8 @@ pub async fn progress(app: &App, ramdisk: &Ramdisk, id: DeploymentId, progress: 
     Ok(())
 }
 
-/// Renders a node's configuration and enrols its agent.
+/// Renders a node's configuration and enrols its agent. `local`: the address by which its deployer reached this server,
+/// and by which its agent will.
 ///
 /// # Errors
 /// [`AppError::Invalid`] for a request that is not one, [`AppError::Forbidden`] as for [`progress`].
@@ -332,6 +333,7 @@ pub async fn render(
     app: &App,
     ramdisk: &Ramdisk,
     id: DeploymentId,
+    local: Option<IpAddr>,
     request: &RenderRequest,
 ) -> Result<RenderReply, AppError> {
     let deployment = own_deployment(app, ramdisk, id).await?;
@@ -364,7 +366,7 @@ pub async fn render(
         layout: &deployment.layout,
         kernel: &kernel,
         kernel_arguments: &site.kernel_arguments,
-        agents_url: &app.config.agents_url(),
+        agents_url: &app.config.agents_url(local),
         ca_certificate: app.authority.certificate_pem(),
         image_key: trusted.image.as_str(),
         agent_release_key: trusted.agent_release.as_str(),

@@ -47,7 +47,7 @@ pub async fn lease_choose(
         return Ok(None);
     };
     let is_of_pool = |address: &Ipv4Addr| {
-        (first..=last).contains(address) && *address != boot.address.addr() && Some(*address) != subnet.router
+        (first..=last).contains(address) && !boot.is_own(*address) && Some(*address) != subnet.router
     };
     if let Some(lease) = app.store.lease_find(mac).await?
         && let Some(address) = lease.address.parse().ok().filter(is_of_pool)
@@ -75,15 +75,14 @@ pub async fn lease_choose(
     let candidates = pool()
         .filter(|a| !used.contains(a))
         .chain(pool().filter(|a| used.contains(a) && !taken.contains(a)));
-    let is_own = boot.subnet(None) == Some(subnet);
     for address in candidates.take(CANDIDATES_MAX) {
         if !app.store.lease_take(&address.to_string(), mac, secs).await? {
             continue;
         }
         // Behind a relay nobody can be asked by ARP: there the machine itself looks, and declines.
-        let holder = match is_own {
-            true => address_probe::holder(address).await,
-            false => None,
+        let holder = match &subnet.interface {
+            Some(interface) => address_probe::holder(interface, address).await,
+            None => None,
         };
         match holder {
             Some(holder) if holder.to_string() != mac => {
@@ -124,14 +123,15 @@ pub async fn fixed_address_set(
 ) -> Result<nodes::NodeView, AppError> {
     if let Some(address) = address {
         let boot = app.config.boot.as_ref();
-        let subnet = boot.and_then(|boot| boot.subnet(Some(address)));
+        let subnet = boot.and_then(|boot| boot.subnet_of(address));
         let Some((boot, subnet)) = boot.zip(subnet) else {
             return Err(AppError::Invalid(format!(
                 "address {address}: expected one inside a subnet of the configuration"
             )));
         };
         let network = subnet.network;
-        if [network.network(), network.broadcast(), boot.address.addr()].contains(&address)
+        if [network.network(), network.broadcast()].contains(&address)
+            || boot.is_own(address)
             || subnet.router == Some(address)
         {
             return Err(AppError::Invalid(format!(

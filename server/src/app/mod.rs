@@ -92,7 +92,7 @@ impl App {
         let metrics = Metrics::default();
         let bodies_max = config.boot.as_ref().map_or(1, |boot| boot.http_bodies_max);
         let loaders = match &config.boot {
-            Some(boot) => Loaders::load(&boot.loaders_dir, &boot.http_url())?,
+            Some(boot) => Loaders::load(&boot.loaders_dir)?,
             None => Loaders::default(),
         };
         Ok(Self {

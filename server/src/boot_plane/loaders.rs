@@ -28,12 +28,11 @@ pub struct Loaders {
 }
 
 impl Loaders {
-    /// Reads the folder of boot loaders. Beside them stand the names that shim and GRUB ask for by themselves: GRUB
-    /// itself, and its first script.
+    /// Reads the folder of boot loaders. Beside them stands the name that shim asks for by itself: GRUB.
     ///
     /// # Errors
     /// The folder or a file that cannot be read, with its name.
-    pub fn load(dir: &Path, http_url: &str) -> anyhow::Result<Self> {
+    pub fn load(dir: &Path) -> anyhow::Result<Self> {
         use anyhow::Context as _;
         let mut files = FileMap::new();
         let hint = "`cargo xtask setup` fetches the loaders; boot.loaders_dir names their folder";
@@ -59,8 +58,6 @@ impl Loaders {
         if let Some(grub) = files.get(&FileName::parse(GRUB_FILE.as_bytes())?) {
             files.insert(FileName::parse(GRUB_ASKED_FOR.as_bytes())?, grub);
         }
-        let start = grub_start(http_url, GRUB_PATH);
-        files.insert(FileName::parse(GRUB_START.as_bytes())?, TftpFile::from(start));
         Ok(Self {
             files,
             after_shim: Mutex::default(),
@@ -68,9 +65,13 @@ impl Loaders {
     }
 
     /// The file of this name, without regard to case; failing that, the loader of its last component: firmware and shim
-    /// ask for loaders under folders that nobody has.
+    /// ask for loaders under folders that nobody has. GRUB's first script leads on to `http_base`, the boot listener as
+    /// the machine that asks reaches it.
     #[must_use]
-    pub fn find(&self, name: &FileName) -> Option<TftpFile> {
+    pub fn find(&self, name: &FileName, http_base: &str) -> Option<TftpFile> {
+        if name.as_str().eq_ignore_ascii_case(GRUB_START) {
+            return Some(TftpFile::from(grub_start(http_base, GRUB_PATH)));
+        }
         let base = || FileName::parse(name.basename().as_bytes()).ok();
         self.files.get(name).or_else(|| self.files.get(&base()?))
     }

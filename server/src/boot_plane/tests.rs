@@ -56,10 +56,8 @@ impl Site {
 }
 
 fn dhcp(app: &App) -> Dhcp {
-    Dhcp {
-        app: app.clone(),
-        config: app.config.boot.clone().unwrap(),
-    }
+    let boot = app.config.boot.as_ref().unwrap();
+    Dhcp::new(app, boot, &boot.interfaces[0])
 }
 
 async fn node(app: &App, name: &str, mac: &str) -> NodeId {
@@ -323,7 +321,7 @@ async fn timeline(app: &App, node: NodeId) -> Vec<String> {
 async fn shim_696_a_machine_that_read_shim_gets_grub_for_garbage() {
     let site = Site::new().await;
     let app = site.server(1);
-    let tftp = Tftp::new(&app);
+    let tftp = Tftp::new(&app, "http://10.77.0.1:8081");
     let garbage = name("grub/Onboard NIC (IPv4)");
     assert!(tftp.open_default(Some(&garbage), PEER).await.is_none());
     happened(&tftp, &name("shimx64.efi"), finished(Outcome::Probed)).await;
@@ -346,7 +344,7 @@ async fn shim_696_a_machine_that_read_shim_gets_grub_for_garbage() {
 #[tokio::test]
 async fn shim_524_a_loader_is_found_under_any_folder() {
     let site = Site::new().await;
-    let tftp = Tftp::new(&site.server(1));
+    let tftp = Tftp::new(&site.server(1), "http://10.77.0.1:8081");
     for (asked, content) in [
         ("grubx64.efi", "grub"),
         ("//grubx64.efi", "grub"),
@@ -380,7 +378,7 @@ async fn pin_tftp_125_the_timeline_tells_failures_and_no_probes() {
             .await
             .unwrap()
     );
-    let tftp = Tftp::new(&app);
+    let tftp = Tftp::new(&app, "http://10.77.0.1:8081");
     happened(&tftp, &name("snponly.efi"), finished(Outcome::Probed)).await;
     for optional in ["autoexec.ipxe", "grub/revocations.efi", "grub/x86_64-efi/command.lst"] {
         happened(&tftp, &name(optional), TransferEventKind::NotFound).await;
@@ -420,9 +418,14 @@ async fn cobbler_1374_installs_whose_end_is_never_told_stop() {
 
     let mut installs = 0;
     for boot in 1..=8 {
-        let script = boot::script(&app, MacAddr::new(MAC), PEER.ip(), Language::Ipxe, false)
-            .await
-            .unwrap();
+        let asked = boot::ScriptAsked {
+            mac: MacAddr::new(MAC),
+            peer: PEER.ip(),
+            local: None,
+            language: Language::Ipxe,
+            is_probe: false,
+        };
+        let script = boot::script(&app, &asked).await.unwrap();
         // What the deployer does with its token: it claims it, and takes up the deployment if there is one for it.
         let token = script
             .split("plumbline.token=")

@@ -9,26 +9,29 @@ use store::NewEvent;
 
 use super::after_shim::is_optional;
 use crate::app::{App, trace};
-use crate::config::BootConfig;
+use crate::config::{BootConfig, BootInterface};
 
-/// The TFTP server of the boot plane.
+/// The TFTP server on one interface.
 ///
 /// # Errors
 /// A port that cannot be bound.
-pub fn tftp_server(app: &App, config: &BootConfig) -> std::io::Result<TftpServer<Tftp>> {
-    let mut tftp = TftpConfig::new(SocketAddr::new(IpAddr::V4(config.address.addr()), config.tftp_port));
-    tftp.interface = Some(config.interface.clone());
+pub fn tftp_server(app: &App, config: &BootConfig, interface: &BootInterface) -> std::io::Result<TftpServer<Tftp>> {
+    let listen = SocketAddr::new(IpAddr::V4(interface.address.addr()), config.tftp_port);
+    let mut tftp = TftpConfig::new(listen);
+    tftp.interface = Some(interface.name.clone());
     tftp.limits = config.tftp.limits;
     tftp.rollover = config.tftp.rollover;
     tftp.is_single_port = config.tftp.is_single_port;
-    let server = TftpServer::bind(tftp, Tftp::new(app))?;
-    app.metrics.add_protocol("tftp", server.counters());
+    let server = TftpServer::bind(tftp, Tftp::new(app, &config.http_url(interface)))?;
+    app.metrics.add_protocol("tftp", &interface.name, server.counters());
     Ok(server)
 }
 
 /// What TFTP serves: loaders, and nothing else.
 pub struct Tftp {
     app: App,
+    /// Where what is fetched here goes on.
+    http_base: String,
 }
 
 impl std::fmt::Debug for Tftp {
@@ -38,8 +41,11 @@ impl std::fmt::Debug for Tftp {
 }
 
 impl Tftp {
-    pub(super) fn new(app: &App) -> Self {
-        Self { app: app.clone() }
+    pub(super) fn new(app: &App, http_base: &str) -> Self {
+        Self {
+            app: app.clone(),
+            http_base: http_base.to_owned(),
+        }
     }
 
     async fn keep(&self, event: &TransferEvent, what: &str) -> Result<(), store::StoreError> {
@@ -86,7 +92,7 @@ fn told(event: &TransferEvent) -> Option<String> {
 
 impl TftpSource for Tftp {
     async fn open(&self, name: &FileName, _peer: SocketAddr) -> Result<TftpFile, OpenError> {
-        self.app.loaders.find(name).ok_or(OpenError::NotFound)
+        self.app.loaders.find(name, &self.http_base).ok_or(OpenError::NotFound)
     }
 
     async fn open_default(&self, name: Option<&FileName>, peer: SocketAddr) -> Option<(FileName, TftpFile)> {

@@ -254,6 +254,8 @@ pub struct Mismatch {
 #[derive(Debug, Deserialize)]
 pub struct OtherDhcpServer {
     pub address: String,
+    #[serde(default)]
+    pub interface: String,
     pub first_at: Timestamp,
     pub last_at: Timestamp,
     pub count: i64,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::commissioning::RawCommissioning;
 
-/// How DHCP is answered on the provisioning network.
+/// How DHCP is answered on a provisioning network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DhcpMode {
@@ -21,6 +21,18 @@ pub enum DhcpMode {
     Full,
     /// The site's DHCP names this server; DHCP is not answered.
     Off,
+}
+
+impl DhcpMode {
+    /// As it is written in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Full => "full",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// Form of the log on standard error.
@@ -83,7 +95,8 @@ pub(super) struct RawLog {
 pub(super) struct RawBoot {
     pub interface: Option<String>,
     pub address: Option<Ipv4Net>,
-    pub dhcp: DhcpMode,
+    pub dhcp: Option<DhcpMode>,
+    pub interfaces: Vec<RawInterface>,
     pub http_port: u16,
     pub tftp_port: u16,
     pub tftp: RawTftp,
@@ -99,11 +112,25 @@ pub(super) struct RawBoot {
     pub lease_secs: u32,
 }
 
+/// One of several interfaces.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawInterface {
+    pub name: String,
+    pub address: Option<Ipv4Net>,
+    #[serde(default)]
+    pub dhcp: DhcpMode,
+    pub pool_first: Option<Ipv4Addr>,
+    pub pool_last: Option<Ipv4Addr>,
+    pub router: Option<Ipv4Addr>,
+}
+
 /// A subnet behind a relay.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSubnet {
     pub network: Ipv4Net,
+    pub dhcp: Option<DhcpMode>,
     pub pool_first: Option<Ipv4Addr>,
     pub pool_last: Option<Ipv4Addr>,
     pub router: Option<Ipv4Addr>,
@@ -114,7 +141,8 @@ impl Default for RawBoot {
         Self {
             interface: None,
             address: None,
-            dhcp: DhcpMode::default(),
+            dhcp: None,
+            interfaces: Vec::new(),
             http_port: 8081,
             tftp_port: 69,
             tftp: RawTftp::default(),

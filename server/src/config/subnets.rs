@@ -1,34 +1,54 @@
-//! The subnets that nodes boot in: the appliance's own, and those behind relays.
+//! The subnets that nodes boot in: those of the appliance's interfaces, and those behind relays.
 
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
 use super::DhcpMode;
-use super::raw::{RawBoot, RawSubnet};
+use super::interfaces::{BootInterface, Keys};
+use super::raw::{RawInterface, RawSubnet};
 
 /// A subnet, and the addresses that mode `full` gives there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
     /// The network.
     pub network: Ipv4Net,
+    /// The interface that is on it; none where a relay is between.
+    pub interface: Option<String>,
+    /// How DHCP is answered there, whichever interface a request comes in on.
+    pub dhcp: DhcpMode,
     /// Addresses given to whoever has no fixed one: first and last.
     pub pool: Option<(Ipv4Addr, Ipv4Addr)>,
     /// Default gateway for nodes.
     pub router: Option<Ipv4Addr>,
 }
 
-type Wrong = (&'static str, String);
+/// The key, and what is wrong with its value.
+pub(super) type Wrong = (&'static str, String);
 
-/// All subnets, the appliance's own first.
-pub(super) fn subnets(boot: &RawBoot, address: Ipv4Net) -> Result<Vec<Subnet>, Wrong> {
-    let mut subnets = vec![Subnet {
-        network: address.trunc(),
-        pool: pool("boot.pool_first", (boot.pool_first, boot.pool_last), address)?,
-        router: boot.router,
-    }];
-    for raw in &boot.subnets {
-        let subnet = relayed(raw)?;
+/// All subnets, those of interfaces first. `raw` and `interfaces` are the same list, as written and as checked.
+pub(super) fn subnets(
+    (raw, keys): (&[RawInterface], &Keys),
+    interfaces: &[BootInterface],
+    relayed: &[RawSubnet],
+) -> Result<Vec<Subnet>, Wrong> {
+    let mut subnets = Vec::new();
+    for (raw, interface) in raw.iter().zip(interfaces) {
+        let network = interface.address.trunc();
+        if let Some(router) = raw.router.filter(|router| !network.contains(router)) {
+            let problem = format!("{router}: expected an address inside {network}");
+            return Err((keys.router, problem));
+        }
+        subnets.push(Subnet {
+            network,
+            interface: Some(interface.name.clone()),
+            dhcp: interface.dhcp,
+            pool: pool(keys.pool_first, (raw.pool_first, raw.pool_last), network)?,
+            router: raw.router,
+        });
+    }
+    for raw in relayed {
+        let subnet = behind_relay(raw, interfaces)?;
         if let Some(other) = subnets.iter().find(|other| overlap(other.network, subnet.network)) {
             let problem = format!(
                 "{} lies in {}, which is a subnet already",
@@ -38,13 +58,20 @@ pub(super) fn subnets(boot: &RawBoot, address: Ipv4Net) -> Result<Vec<Subnet>, W
         }
         subnets.push(subnet);
     }
-    if boot.dhcp == DhcpMode::Full && subnets.iter().all(|subnet| subnet.pool.is_none()) {
-        return Err(("boot.pool_first", "mode full needs pool_first and pool_last".to_owned()));
+    // An interface without addresses of its own may be there for what relays bring.
+    let gives = |subnet: &Subnet| subnet.dhcp == DhcpMode::Full && subnet.pool.is_some();
+    let relays_get_some = subnets.iter().any(|subnet| subnet.interface.is_none() && gives(subnet));
+    let lacks = |subnet: &&Subnet| subnet.interface.is_some() && subnet.dhcp == DhcpMode::Full && subnet.pool.is_none();
+    if let Some(name) = subnets.iter().find(lacks).and_then(|subnet| subnet.interface.as_ref())
+        && !relays_get_some
+    {
+        let problem = format!("{name}: mode full needs pool_first and pool_last");
+        return Err((keys.pool_first, problem));
     }
     Ok(subnets)
 }
 
-fn relayed(raw: &RawSubnet) -> Result<Subnet, Wrong> {
+fn behind_relay(raw: &RawSubnet, interfaces: &[BootInterface]) -> Result<Subnet, Wrong> {
     let network = raw.network.trunc();
     let inside = |address: Ipv4Addr| network.contains(&address);
     let router = raw.router.ok_or_else(|| {
@@ -57,11 +84,35 @@ fn relayed(raw: &RawSubnet) -> Result<Subnet, Wrong> {
             format!("{router}: expected an address inside {network}"),
         ));
     }
+    let dhcp = match (raw.dhcp, common_mode(interfaces)) {
+        (Some(dhcp), _) | (None, Some(dhcp)) => dhcp,
+        (None, None) => {
+            let problem = format!(
+                "expected full, proxy or off for {network}: the interfaces differ, so none of their modes holds for it"
+            );
+            return Err(("boot.subnets.dhcp", problem));
+        }
+    };
+    if dhcp != DhcpMode::Off && interfaces.iter().all(|interface| interface.dhcp == DhcpMode::Off) {
+        let problem = format!("{network} is never heard of: no interface answers DHCP");
+        return Err(("boot.subnets.dhcp", problem));
+    }
     Ok(Subnet {
         network,
+        interface: None,
+        dhcp,
         pool: pool("boot.subnets.pool_first", (raw.pool_first, raw.pool_last), network)?,
         router: Some(router),
     })
+}
+
+/// The mode of all interfaces, where they have the same.
+fn common_mode(interfaces: &[BootInterface]) -> Option<DhcpMode> {
+    let first = interfaces.first()?.dhcp;
+    interfaces
+        .iter()
+        .all(|interface| interface.dhcp == first)
+        .then_some(first)
 }
 
 fn pool(
@@ -85,6 +136,7 @@ fn pool(
     }
 }
 
-fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
+/// Whether two networks have addresses in common.
+pub(super) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
     one.contains(&other.network()) || other.contains(&one.network())
 }

@@ -1,12 +1,14 @@
 //! What all listeners share: connections bounded, requests' heads timed, the end waited for.
 
-use std::net::SocketAddr;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::ConnectInfo;
+use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::Request;
+use axum::http::request::Parts;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -37,6 +39,27 @@ pub struct Connections {
     /// Headers are spelled `Content-Length`, not `content-length`. RFC 9110 knows no difference; GRUB 2.12 does, and
     /// without a length that it sees it takes a script for unfinished until the connection ends.
     pub title_case: bool,
+}
+
+/// The address by which a machine reached this server; put into each request by the listener. None where there was no
+/// socket, or the kernel does not tell.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalAddress(pub Option<IpAddr>);
+
+impl LocalAddress {
+    /// That of a connection.
+    #[must_use]
+    pub fn of(stream: &TcpStream) -> Self {
+        Self(stream.local_addr().ok().map(|address| address.ip().to_canonical()))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for LocalAddress {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().copied().unwrap_or(Self(None)))
+    }
 }
 
 /// Accepts connections until cancelled, and handles each with `handle`; then waits for those that are open.
@@ -83,14 +106,17 @@ where
     }
 }
 
-/// Serves plain HTTP until cancelled. Routes see the peer as [`ConnectInfo`], and send files through the connection's
+/// Serves plain HTTP until cancelled. Routes see the peer as [`ConnectInfo`] and the address that it asked as
+/// [`LocalAddress`], and send files through the connection's
 /// [`Outbox`](super::sendfile::Outbox).
 pub async fn plain(listener: TcpListener, how: Connections, router: Router, cancel: CancellationToken) {
     accept(listener, how, cancel.clone(), |stream, address| {
+        let local = LocalAddress::of(&stream);
         let stream = FileStream::new(stream, how.stall_limit);
         let outbox = stream.outbox();
         let service = router.clone().map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(address));
+            request.extensions_mut().insert(local);
             request.extensions_mut().insert(outbox.clone());
             request
         });

@@ -2,7 +2,9 @@
 
 mod burn_ins;
 mod fairness;
+mod interfaces;
 mod orders;
 mod ranges;
 mod support;
 mod wire;
+mod wires;

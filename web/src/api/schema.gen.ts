@@ -1886,12 +1886,14 @@ export interface components {
             count: number;
             /**
              * Format: date-time
-             * @description When it was first heard.
+             * @description When it was first heard there.
              */
             first_at: string;
+            /** @description Where it is heard: an interface, and `via RELAY` where a relay is between; empty: not known. */
+            interface: string;
             /**
              * Format: date-time
-             * @description When it was last heard.
+             * @description When it was last heard there.
              */
             last_at: string;
             /** @description The machine that it spoke to last, or that took its offer. */

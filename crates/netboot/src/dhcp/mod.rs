@@ -28,4 +28,4 @@ pub use policy::{
 };
 pub use relay::RelayAgentInfo;
 pub use reply::Reply;
-pub use socket::{BackendError, DhcpBackend, DhcpConfig, DhcpPorts, DhcpServer, Exchange, Standing};
+pub use socket::{BackendError, DhcpBackend, DhcpConfig, DhcpPorts, DhcpServer, Exchange, Stance, Standing};

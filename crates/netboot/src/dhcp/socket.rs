@@ -5,7 +5,8 @@
 //!
 //! The sockets are tied to one interface (SO_BINDTODEVICE). Broadcast answers then leave by it with its primary
 //! address as the source; unicast answers with the address the route prefers. Clients go by the server identifier in
-//! the message, which is the configured one. Several interfaces are several servers, each with its own address.
+//! the message, which is a configured one. Several interfaces are several servers, each with its own address; what a
+//! relay brings may have to be answered in the name of another one ([`DhcpBackend::stance`]).
 //!
 //! Refused: IP_PKTINFO to choose the source of each datagram. None of the crates in use offers it without unsafe code,
 //! and an interface with a socket of its own leaves nothing to choose.
@@ -48,6 +49,17 @@ pub struct Standing {
     pub loaders: LoaderSet,
 }
 
+/// As whom a request is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stance {
+    /// How the server takes part where the client is.
+    pub mode: Mode,
+    /// The advertised address: server identifier, next server. Configured, never the address of the moment.
+    pub server_ip: Ipv4Addr,
+    /// Base of the boot HTTP service as the client reaches it, such as `http://10.77.0.1:8081`.
+    pub http_base: String,
+}
+
 /// The look-up failed; the request goes unanswered and the client asks again.
 #[derive(Debug, thiserror::Error)]
 #[error("looking the machine up failed")]
@@ -69,6 +81,13 @@ pub struct Exchange<'a> {
 /// Where knowledge of machines comes from. One call of each a request, both inside
 /// [`DhcpConfig::request_timeout`].
 pub trait DhcpBackend: Send + Sync + 'static {
+    /// As whom this request is answered; `usual` is what the server was configured with. What comes through a relay may
+    /// belong to a subnet of its own, or to another interface of the same host. Called before each look-up; must not
+    /// wait.
+    fn stance(&self, _request: &Request, usual: &Stance) -> Stance {
+        usual.clone()
+    }
+
     /// What is known of this machine and, in full mode, which address it may have. Also the place where the sighting
     /// is recorded. Look machines up by [`Request::identity`], never by option 61.
     fn lookup(&self, request: &Request, mode: Mode) -> impl Future<Output = Result<Standing, BackendError>> + Send;
@@ -84,6 +103,10 @@ pub trait DhcpBackend: Send + Sync + 'static {
 }
 
 impl<T: DhcpBackend> DhcpBackend for Arc<T> {
+    fn stance(&self, request: &Request, usual: &Stance) -> Stance {
+        T::stance(self, request, usual)
+    }
+
     fn lookup(&self, request: &Request, mode: Mode) -> impl Future<Output = Result<Standing, BackendError>> + Send {
         T::lookup(self, request, mode)
     }
@@ -191,6 +214,7 @@ pub struct DhcpServer<B> {
 
 struct Shared<B> {
     config: DhcpConfig,
+    usual: Stance,
     backend: B,
     counters: Arc<CounterSet>,
     /// Held for one decision only, never across an await. Clients are hardware addresses.
@@ -219,6 +243,11 @@ impl<B: DhcpBackend> DhcpServer<B> {
         let limiter = Mutex::new(RateLimiter::new(config.rate, Instant::now()));
         Ok(Self {
             shared: Arc::new(Shared {
+                usual: Stance {
+                    mode: config.mode,
+                    server_ip: config.server_ip,
+                    http_base: config.http_base.clone(),
+                },
                 config,
                 backend,
                 counters,
@@ -385,12 +414,13 @@ impl<B: DhcpBackend> Shared<B> {
     }
 
     async fn decide(&self, request: &Request, port: Port) -> Result<Decision, BackendError> {
-        let standing = self.backend.lookup(request, self.config.mode).await?;
+        let stance = self.backend.stance(request, &self.usual);
+        let standing = self.backend.lookup(request, stance.mode).await?;
         let loaders: LoaderTable = standing.loaders.table();
         let context = Context {
-            mode: self.config.mode,
-            server_ip: self.config.server_ip,
-            http_base: &self.config.http_base,
+            mode: stance.mode,
+            server_ip: stance.server_ip,
+            http_base: &stance.http_base,
             node: standing.node,
             lease: standing.lease.as_ref(),
             loaders: &loaders,

@@ -92,17 +92,42 @@ async fn an_expired_or_disarmed_window_admits_nobody() {
 async fn other_dhcp_servers_are_counted_and_bounded() {
     let (_database, store) = store().await;
     for _ in 0..2 {
-        store.dhcp_server_seen("10.77.0.2", "52:54:00:aa:00:01").await.unwrap();
+        store
+            .dhcp_server_seen("10.77.0.2", "eno1", "52:54:00:aa:00:01")
+            .await
+            .unwrap();
     }
     for number in 0..300 {
         let forged = format!("192.0.2.{number}");
-        store.dhcp_server_seen(&forged, "52:54:00:aa:00:02").await.unwrap();
+        store
+            .dhcp_server_seen(&forged, "eno1", "52:54:00:aa:00:02")
+            .await
+            .unwrap();
     }
     let servers = store.dhcp_server_list().await.unwrap();
     assert_eq!(servers.len(), 256);
     let real = servers.iter().find(|server| server.address == "10.77.0.2").unwrap();
     assert_eq!((real.count, real.last_mac.as_str()), (2, "52:54:00:aa:00:01"));
-    store.dhcp_server_seen("10.77.0.2", "52:54:00:aa:00:03").await.unwrap();
+    store
+        .dhcp_server_seen("10.77.0.2", "eno1", "52:54:00:aa:00:03")
+        .await
+        .unwrap();
     let first = store.dhcp_server_list().await.unwrap().remove(0);
     assert_eq!((first.address.as_str(), first.count), ("10.77.0.2", 3));
+}
+
+/// Two stray routers on two segments often have one address.
+#[tokio::test]
+async fn a_dhcp_server_on_two_interfaces_is_two() {
+    let (_database, store) = store().await;
+    for interface in ["eno1", "eno2", "eno1"] {
+        store
+            .dhcp_server_seen("192.168.1.1", interface, "52:54:00:aa:00:01")
+            .await
+            .unwrap();
+    }
+    let servers = store.dhcp_server_list().await.unwrap();
+    let mut counted: Vec<(&str, i64)> = servers.iter().map(|one| (one.interface.as_str(), one.count)).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, [("eno1", 2), ("eno2", 1)]);
 }

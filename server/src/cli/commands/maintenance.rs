@@ -8,7 +8,7 @@ use store::cluster::{self, ClusterConfig};
 
 use crate::cli::output;
 use crate::cli::{table, text};
-use crate::config::Config;
+use crate::config::{BootConfig, BootInterface, Config};
 
 /// Reads the configuration and says what it amounts to.
 ///
@@ -21,27 +21,41 @@ pub fn check_config(path: Option<&Path>) -> anyhow::Result<()> {
         Some(_) => "database.url".to_owned(),
         None => format!("a private cluster in {}", config.data_dir.join("postgres").display()),
     };
-    let boot = config.boot.as_ref().map_or_else(
-        || "off: no [boot]".to_owned(),
-        |boot| {
-            let mode = format!("{:?}", boot.dhcp).to_lowercase();
-            format!(
-                "{} on {}, DHCP {mode}, {}",
-                boot.address,
-                boot.interface,
-                boot.http_url()
-            )
-        },
-    );
-    let rows = [
+    let mut rows = vec![
         ("configuration", "sound".to_owned()),
         ("data folder", config.data_dir.display().to_string()),
         ("database", database),
         ("people", format!("http://{}", config.people_listen)),
-        ("agents", config.agents_url()),
-        ("boot plane", boot),
     ];
+    match &config.boot {
+        None => rows.extend([
+            ("agents", config.agents_url(None)),
+            ("boot plane", "off: no [boot]".to_owned()),
+        ]),
+        Some(boot) => {
+            for interface in &boot.interfaces {
+                let local = interface.address.addr();
+                rows.push(("boot plane", boot_plane(boot, interface)));
+                rows.push(("  agents", config.agents_url(Some(local.into()))));
+            }
+            let relayed = boot.subnets.iter().filter(|subnet| subnet.interface.is_none());
+            rows.extend(relayed.map(|subnet| {
+                let dhcp = subnet.dhcp.as_str();
+                ("behind a relay", format!("{}, DHCP {dhcp}", subnet.network))
+            }));
+        }
+    }
     output::print(&text::lines(&table::pairs(&output::context(), rows)))
+}
+
+fn boot_plane(boot: &BootConfig, interface: &BootInterface) -> String {
+    format!(
+        "{} on {}, DHCP {}, {}",
+        interface.address,
+        interface.name,
+        interface.dhcp.as_str(),
+        boot.http_url(interface)
+    )
 }
 
 /// Brings the database up to date.

@@ -32,10 +32,14 @@ pub fn dhcp_servers(servers: &[OtherDhcpServer], context: &Context) -> String {
     if servers.is_empty() {
         return "no machine has named another DHCP server\n".to_owned();
     }
-    let heading = ["SERVER", "LAST", "FIRST", "TIMES", "LAST NAMED BY"];
+    let heading = ["SERVER", "ON", "LAST", "FIRST", "TIMES", "LAST NAMED BY"];
     let rows = servers.iter().map(|server| {
         [
             server.address.clone(),
+            match server.interface.as_str() {
+                "" => "-".to_owned(),
+                name => name.to_owned(),
+            },
             context.age(server.last_at),
             context.age(server.first_at),
             server.count.to_string(),

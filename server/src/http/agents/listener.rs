@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Peer;
 use crate::app::authority::{Authority, AuthorityError};
-use crate::http::listener::{self, Connections};
+use crate::http::listener::{self, Connections, LocalAddress};
 
 /// Time for a TLS handshake, and for a request's head.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
@@ -88,6 +88,7 @@ async fn connection(
     router: Router,
     cancel: CancellationToken,
 ) {
+    let local = LocalAddress::of(&stream);
     let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -101,6 +102,8 @@ async fn connection(
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let fingerprint = certificates.first().map(|certificate| Digest::of(certificate));
-    let router = router.layer(Extension(Peer { address, fingerprint }));
+    let router = router
+        .layer(Extension(Peer { address, fingerprint }))
+        .layer(Extension(local));
     listener::connection(stream, address, CONNECTIONS, router, cancel).await;
 }

@@ -25,6 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::app::contents::{self, NodeContent};
 use crate::app::{App, AppError, agents, boot_orders, burn_ins, enrol, remediation};
 use crate::http::error::ErrorBody;
+use crate::http::listener::LocalAddress;
 
 pub use identity::{Agent, Peer};
 pub use listener::{ListenerError, serve};
@@ -165,11 +166,12 @@ async fn progress(
 
 async fn render(
     State(app): State<App>,
+    LocalAddress(local): LocalAddress,
     ramdisk: enrol::Ramdisk,
     Path(id): Path<DeploymentId>,
     Body(body): Body<RenderRequest>,
 ) -> Result<Json<RenderReply>, AppError> {
-    enrol::render(&app, &ramdisk, id, &body).await.map(Json)
+    enrol::render(&app, &ramdisk, id, local, &body).await.map(Json)
 }
 
 async fn outcome(

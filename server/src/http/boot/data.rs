@@ -10,8 +10,9 @@ use serde::Deserialize;
 use store::NewEvent;
 
 use super::send::{Asked, Sent, ranged};
-use crate::app::{App, AppError};
+use crate::app::{App, AppError, boot};
 use crate::boot_plane::GRUB_START;
+use crate::http::listener::LocalAddress;
 use crate::image::{ArtifactName, Document, Download};
 
 #[derive(Deserialize)]
@@ -22,6 +23,7 @@ pub(super) struct Who {
 /// GET `/boot/v1/loaders/{name}`, for UEFI HTTP boot. Names are understood as by TFTP.
 pub(super) async fn loader(
     State(app): State<App>,
+    LocalAddress(local): LocalAddress,
     Path(name): Path<String>,
     asked: Asked,
 ) -> Result<Response, AppError> {
@@ -32,7 +34,7 @@ pub(super) async fn loader(
     };
     let machine = asked.machine;
     let found = match FileName::parse(name.as_bytes()) {
-        Ok(parsed) => match app.loaders.find(&parsed) {
+        Ok(parsed) => match app.loaders.find(&parsed, &boot::http_base(&app, local)?) {
             Some(content) => Some((parsed, content)),
             None => app.loaders.find_next(Some(&parsed), machine),
         },
@@ -51,14 +53,18 @@ pub(super) async fn loader(
 }
 
 /// GET `/grub/grub.cfg`, which a GRUB that was loaded by HTTP asks for.
-pub(super) async fn grub_start(State(app): State<App>) -> Result<Response, AppError> {
+pub(super) async fn grub_start(
+    State(app): State<App>,
+    LocalAddress(local): LocalAddress,
+) -> Result<Response, AppError> {
     app.metrics.boot_request("loader");
     let missing = || AppError::NotFound {
         what: "script".to_owned(),
         key: GRUB_START.to_owned(),
     };
     let name = FileName::parse(GRUB_START.as_bytes()).map_err(|_| missing())?;
-    let content = app.loaders.find(&name).ok_or_else(missing)?;
+    let http_base = boot::http_base(&app, local)?;
+    let content = app.loaders.find(&name, &http_base).ok_or_else(missing)?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], content).into_response())
 }
 

@@ -24,7 +24,7 @@ use protocol::latest::{Clock, paths};
 use serde::Deserialize;
 
 use crate::app::{App, AppError, boot};
-use crate::http::listener::Connections;
+use crate::http::listener::{Connections, LocalAddress};
 
 /// Machines keep connections open between files, and a whole fleet may start at once.
 pub const CONNECTIONS: Connections = Connections {
@@ -71,30 +71,45 @@ struct ScriptQuery {
 async fn script(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    local: LocalAddress,
     method: Method,
     Query(query): Query<ScriptQuery>,
 ) -> Response {
-    script_in(Language::Ipxe, &app, peer, &method, &query.mac).await
+    script_in(Language::Ipxe, &app, (peer, local), &method, &query.mac).await
 }
 
 /// GET `/boot/v1/grub/{mac}/grub.cfg`.
 async fn grub_script(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    local: LocalAddress,
     method: Method,
     Path(mac): Path<String>,
 ) -> Response {
-    script_in(Language::Grub, &app, peer, &method, &mac).await
+    script_in(Language::Grub, &app, (peer, local), &method, &mac).await
 }
 
-async fn script_in(language: Language, app: &App, peer: SocketAddr, method: &Method, mac: &str) -> Response {
+async fn script_in(
+    language: Language,
+    app: &App,
+    (peer, LocalAddress(local)): (SocketAddr, LocalAddress),
+    method: &Method,
+    mac: &str,
+) -> Response {
     app.metrics.boot_request("script");
     let mac: MacAddr = match mac.parse() {
         Ok(mac) => mac,
         Err(error) => return AppError::Invalid(format!("mac: {error}")).into_response(),
     };
     app.bodies.machines().learn(peer.ip(), mac);
-    match boot::script(app, mac, peer.ip(), language, *method == Method::HEAD).await {
+    let asked = boot::ScriptAsked {
+        mac,
+        peer: peer.ip(),
+        local,
+        language,
+        is_probe: *method == Method::HEAD,
+    };
+    match boot::script(app, &asked).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
         // The person at the rack sees the reason; the machine goes on to its next boot device.
         Err(error) => {
@@ -104,9 +119,9 @@ async fn script_in(language: Language, app: &App, peer: SocketAddr, method: &Met
     }
 }
 
-async fn authority(State(app): State<App>) -> Result<Vec<u8>, AppError> {
+async fn authority(State(app): State<App>, LocalAddress(local): LocalAddress) -> Result<Vec<u8>, AppError> {
     app.metrics.boot_request("authority");
-    boot::authority_archive(&app)
+    boot::authority_archive(&app, local)
 }
 
 async fn clock(State(app): State<App>) -> Json<Clock> {
