@@ -13,6 +13,7 @@
 pub mod counters;
 pub mod dhcp;
 pub mod mac;
+pub mod pcap;
 pub mod rate;
 pub mod script;
 pub mod tftp;

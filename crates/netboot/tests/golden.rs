@@ -20,6 +20,31 @@ pub fn assert_golden(path: &Path, found: &str) {
     );
 }
 
+/// As [`assert_golden`], for bytes.
+pub fn assert_golden_bytes(path: &Path, found: &[u8]) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, found).unwrap();
+        return;
+    }
+    let expected = std::fs::read(path).unwrap_or_default();
+    assert!(
+        found == expected,
+        "{} differs; UPDATE_GOLDEN=1 writes it anew",
+        path.display()
+    );
+}
+
+/// The files of a folder of test data with this extension, by name.
+pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(testdata(folder)).unwrap();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    files.sort();
+    files
+}
+
 /// Bytes from readable hexadecimal: `#` starts a comment, `00*64` repeats a byte, `"text"` is ASCII.
 pub fn bytes_from_hex(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -3,18 +3,14 @@
 use netboot::dhcp::{Mode, Port, Request};
 use netboot::script::{DeployerBoot, Language, boot_local, deployer, grub_start, hold, refuse};
 
-use crate::golden::{assert_golden, bytes_from_hex, testdata};
+use crate::golden::{assert_golden, bytes_from_hex, files, testdata};
 use crate::support::decide;
 
 #[test]
 fn golden_packets_read_and_are_answered_as_reviewed() {
-    let mut files = 0;
-    for entry in std::fs::read_dir(testdata("dhcp")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "hex") {
-            continue;
-        }
-        files += 1;
+    let files = files("dhcp", "hex");
+    assert!(files.len() >= 12, "only {} packets found", files.len());
+    for path in files {
         let hex = std::fs::read_to_string(&path).unwrap();
         let mut bytes = bytes_from_hex(&hex);
         let text = match Request::decode(&bytes) {
@@ -29,19 +25,26 @@ fn golden_packets_read_and_are_answered_as_reviewed() {
                         path.display()
                     );
                 }
-                let port = if hex.contains("# port 4011") {
-                    Port::Pxe4011
-                } else {
-                    Port::Server67
-                };
-                let proxy = decide(&request, Mode::Proxy, port);
-                let full = decide(&request, Mode::Full, port);
-                format!("{request}\nproxy mode: {proxy}\nfull mode: {full}")
+                answers(&request, port_of(&hex))
             }
         };
         assert_golden(&path.with_extension("txt"), &text);
     }
-    assert!(files >= 12, "only {files} packets found");
+}
+
+/// The port that a golden packet came to.
+pub fn port_of(hex: &str) -> Port {
+    match hex.contains("# port 4011") {
+        true => Port::Pxe4011,
+        false => Port::Server67,
+    }
+}
+
+/// A request, and what is decided about it in both modes.
+pub fn answers(request: &Request, port: Port) -> String {
+    let proxy = decide(request, Mode::Proxy, port);
+    let full = decide(request, Mode::Full, port);
+    format!("{request}\nproxy mode: {proxy}\nfull mode: {full}")
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Behaviour seen from outside: golden packets, cases from the field, and both servers on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod captures;
 mod corpus;
 mod dhcp_cases;
 mod dhcp_full;
