@@ -1,0 +1,7 @@
+//! Any Ethernet frame; see `checks::lldp`.
+#![no_main]
+
+#[path = "../checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::lldp(bytes));
