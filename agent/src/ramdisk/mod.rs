@@ -13,6 +13,7 @@ mod clock;
 mod command_line;
 mod console;
 pub mod inventory;
+mod lease;
 pub mod lldp;
 mod modules;
 mod mounts;
@@ -28,9 +29,9 @@ use protocol::latest::{Authority, Inventory, LldpListening, paths};
 
 use crate::api::{Api, ApiError};
 use crate::deploy::{Context, chain};
-use command_line::CommandLine;
+use command_line::{CommandLine, LeaseWanted};
+use lease::Lease;
 use modules::Coldplug;
-use network::Lease;
 use tasks::End;
 
 pub use backoff::Backoff;
@@ -94,8 +95,8 @@ async fn story(console: &Console) -> Result<End, Stop> {
 
     console.stage("loading drivers");
     let mut lease = {
-        let (console, mac) = (console.clone(), mac.clone());
-        blocking(move || connect(&mac, &console)).await?
+        let (console, mac, wanted) = (console.clone(), mac.clone(), options.lease);
+        blocking(move || connect(&mac, wanted, &console)).await?
     };
 
     console.stage(format!("asking {} who this machine is", authority.boot_url));
@@ -164,14 +165,14 @@ async fn ports(api: Api, mac: String, console: Console) {
 }
 
 /// Drivers, the boot interface, its lease. Blocks.
-fn connect(mac: &str, console: &Console) -> Result<Lease, Stop> {
+fn connect(mac: &str, wanted: LeaseWanted, console: &Console) -> Result<Lease, Stop> {
     let mut coldplug = Coldplug::default();
     coldplug.always();
     coldplug.settle(Duration::from_millis(600), Duration::from_secs(20));
     console.stage("starting the network");
     let interface = network::interface(mac, &mut coldplug, console).map_err(|why| stop("NO NETWORK INTERFACE", why))?;
     console.say(format!("{interface} ({mac}): asking for an address"));
-    let lease = Lease::first(&interface, console).map_err(|why| stop("NO NETWORK", why))?;
+    let lease = Lease::first(&interface, wanted, console).map_err(|why| stop("NO NETWORK", why))?;
     console.say(format!("{interface}: address {}", Lease::address()));
     // Disks behind slow controllers have had this long to appear.
     coldplug.settle(Duration::from_millis(600), Duration::from_secs(20));

@@ -1,24 +1,20 @@
-//! The one interface the machine booted from, and its lease.
+//! The one interface the machine booted from.
 //!
 //! Invariant: only the interface with the MAC the boot loader named ever gets an address or sends anything. The others
 //! come up only to listen for their switches (`lldp`). A GPU server has ten ports and nine of them lead into networks
 //! that are none of ours.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::console::Console;
 use super::inventory::mac_of_link_address;
 use super::modules::Coldplug;
-use crate::deploy::program::run_ok;
 
 /// How long the interface may take to appear.
 const INTERFACE_LIMIT: Duration = Duration::from_secs(60);
 /// How often a person is told what is waited for.
 const NEWS: Duration = Duration::from_secs(10);
-/// Where the lease script leaves the facts of the lease.
-const LEASE: &str = "/run/plumbline/lease";
 const POLL: Duration = Duration::from_millis(250);
 
 /// Waits for the interface with this MAC, loading drivers as devices turn up. Blocks.
@@ -82,96 +78,6 @@ fn links(root: &Path) -> Vec<(String, String)> {
 
 fn matches(address: &str, mac: &str) -> bool {
     address == mac || mac_of_link_address(address).as_deref() == Some(mac)
-}
-
-/// The DHCP client, which stays for renewals: a machine may wait for its approval for hours.
-#[derive(Debug)]
-pub struct Lease {
-    interface: String,
-    client: Option<Child>,
-}
-
-impl Lease {
-    /// Brings the interface up and waits for the first lease, however long it takes, telling a person why. Blocks.
-    ///
-    /// # Errors
-    /// When the interface cannot be brought up, or the client cannot be started.
-    pub fn first(interface: &str, console: &Console) -> Result<Self, String> {
-        run_ok("ip", &["link", "set", "dev", interface, "up"], Duration::from_secs(10)).map_err(|e| e.to_string())?;
-        let mut lease = Self {
-            interface: interface.to_owned(),
-            client: None,
-        };
-        let start = Instant::now();
-        let mut told = Instant::now();
-        lease.keep()?;
-        while !Path::new(LEASE).exists() {
-            if told.elapsed() > NEWS {
-                told = Instant::now();
-                let carrier = std::fs::read_to_string(format!("/sys/class/net/{interface}/carrier"));
-                let why = if carrier.is_ok_and(|text| text.trim() == "1") {
-                    "the link is up, but no DHCP server answers"
-                } else {
-                    "the interface has NO LINK: check the cable and the switch port"
-                };
-                console.say(format!(
-                    "waiting for an address on {interface} ({} s): {why}",
-                    start.elapsed().as_secs()
-                ));
-            }
-            lease.keep()?;
-            std::thread::sleep(POLL);
-        }
-        Ok(lease)
-    }
-
-    /// Starts the client again if it has ended.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn keep(&mut self) -> Result<(), String> {
-        if let Some(client) = &mut self.client
-            && matches!(client.try_wait(), Ok(None))
-        {
-            return Ok(());
-        }
-        // -f: foreground; three requests, 3 s apart, then 5 s of silence, for ever. Renewals are the client's own.
-        let arguments = [
-            "-f",
-            "-i",
-            &self.interface,
-            "-t",
-            "3",
-            "-T",
-            "3",
-            "-A",
-            "5",
-            "-O",
-            "staticroutes",
-            "-O",
-            "mtu",
-            "-O",
-            "ntpsrv",
-            "-s",
-            "/usr/share/udhcpc/default.script",
-        ];
-        let started = Command::new("udhcpc")
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        self.client = Some(started.map_err(|error| format!("udhcpc does not start: {error}"))?);
-        Ok(())
-    }
-
-    /// The address of the lease, for a person.
-    #[must_use]
-    pub fn address() -> String {
-        let facts = std::fs::read_to_string(LEASE).unwrap_or_default();
-        let address = facts.lines().find_map(|line| line.strip_prefix("address="));
-        address.unwrap_or("unknown").to_owned()
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::backoff::Backoff;
 use super::burn_in;
-use super::network::Lease;
+use super::lease::Lease;
 use super::rescue::Rescue;
 use super::supervise::READING_TIME;
 use crate::api::{Api, ApiError};

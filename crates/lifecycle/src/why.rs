@@ -61,6 +61,8 @@ pub enum Seen {
     Claimed,
     /// The deployer was turned down, and why.
     ClaimRefused(String),
+    /// It came from an address that another DHCP server gave it, and was turned down; what was seen of that.
+    ForeignLease(String),
     /// The deployer told what the machine is made of.
     Inventoried,
     /// A stage of an installation began.
@@ -286,6 +288,7 @@ fn gap(seen: &Seen) -> Option<Gap> {
         | Seen::LoaderFailed(_)
         | Seen::Script(Scripted::Refused | Scripted::Held)
         | Seen::ClaimRefused(_)
+        | Seen::ForeignLease(_)
         | Seen::Inventoried
         | Seen::InstallationFailed(_)
         | Seen::AgentUp
@@ -387,6 +390,15 @@ fn ended(seen: &Seen, situation: &Situation<'_>) -> Why {
                 "plumbline node boot NODE says who and why; plumbline node boot NODE --normal lifts it".to_owned(),
             ],
         },
+        Seen::ForeignLease(reason) => failed(
+            "it was turned down with an address that another DHCP server gave it",
+            format!("two DHCP servers give addresses where it is: {reason}"),
+            &[
+                "it restarts and tries again by itself; it gets through when this server's offer comes first",
+                "find the other server (plumbline dhcp-servers; the switch's table of MACs tells its port) and take it off this network, or let the switches drop its answers (DHCP snooping)",
+                "where it is the site's own, let this server only add the boot answers: dhcp = \"proxy\"",
+            ],
+        ),
         Seen::ClaimRefused(reason) => failed(
             "its deployer was turned down",
             format!("its deployer was turned down: {reason}"),

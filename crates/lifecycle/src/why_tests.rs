@@ -68,6 +68,10 @@ fn ends_say_their_reason() {
         (Seen::Ignored("no_loader".into()), "no_loader"),
         (Seen::LoaderFailed("timed_out: 512 bytes".into()), "512 bytes"),
         (Seen::OtherServer("10.77.0.2".into()), "10.77.0.2"),
+        (
+            Seen::ForeignLease("it comes from 10.77.0.66".into()),
+            "two DHCP servers",
+        ),
         (Seen::ClaimRefused("too old".into()), "too old"),
         (Seen::InstallationFailed("two disks".into()), "two disks"),
         (Seen::Script(Scripted::Refused), "because"),

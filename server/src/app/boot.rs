@@ -13,11 +13,14 @@ use time::OffsetDateTime;
 
 use super::deployments::esp_label;
 use super::trace::{SCRIPT_HELD, SCRIPT_LOCAL, SCRIPT_REFUSED};
-use super::{App, AppError, boot_orders};
+use super::{App, AppError, boot_orders, foreign_lease};
 use crate::config::{BootConfig, DhcpMode};
 
 /// Kernel arguments of the deployer: both consoles, so that a screen and a serial line show it; restart on a panic.
 const DEPLOYER_ARGUMENTS: &str = "console=tty0 console=ttyS0,115200n8 panic=30 loglevel=5";
+
+/// From a loader's own DHCP request to its script.
+const LOADER_TIME: time::Duration = time::Duration::minutes(5);
 
 /// What a node boots next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,12 +149,17 @@ pub async fn script(app: &App, asked: &ScriptAsked) -> Result<String, AppError> 
             .await?;
         return Ok(script::refuse(language, "it is not listed and discovery is not armed"));
     };
-    if let Some(lease) = lease_address(app, &mac_text, peer)
-        .await?
-        .filter(|lease| *lease != peer)
-    {
-        let detail = format!("its script was asked for from {peer}; the node's address is {lease}");
-        event(app, node_id, &mac_text, "script_refused", &detail).await?;
+    let lease = lease_address(app, &mac_text, peer).await?;
+    if let Some(lease) = lease.filter(|lease| *lease != peer) {
+        let since = OffsetDateTime::now_utc() - LOADER_TIME;
+        let (kind, detail) = match foreign_lease::explanation(app, node_id, (lease, peer), since).await? {
+            Some(reason) => ("foreign_lease", format!("its script was asked for, and {reason}")),
+            None => (
+                "script_refused",
+                format!("its script was asked for from {peer}; the node's address is {lease}"),
+            ),
+        };
+        event(app, node_id, &mac_text, kind, &detail).await?;
         return Ok(script::refuse(
             language,
             "this address is not the one the machine was given",
@@ -199,7 +207,7 @@ pub async fn script(app: &App, asked: &ScriptAsked) -> Result<String, AppError> 
             (text, format!("{SCRIPT_HELD}{reason}"))
         }
         Next::Refuse { reason } => (script::refuse(language, &reason), format!("{SCRIPT_REFUSED}{reason}")),
-        Next::Deployer { attempt, title } => (deployer(app, asked, node_id, attempt, &title).await?, title),
+        Next::Deployer { attempt, title } => (deployer(app, asked, lease, (node_id, attempt), &title).await?, title),
     };
     if !is_probe {
         event(app, node_id, &mac_text, "script", &format!("to {peer}: {what}")).await?;
@@ -210,8 +218,8 @@ pub async fn script(app: &App, asked: &ScriptAsked) -> Result<String, AppError> 
 async fn deployer(
     app: &App,
     asked: &ScriptAsked,
-    node: NodeId,
-    attempt: Option<(DeploymentId, i32)>,
+    lease: Option<IpAddr>,
+    (node, attempt): (NodeId, Option<(DeploymentId, i32)>),
     title: &str,
 ) -> Result<String, AppError> {
     let (mac, peer) = (asked.mac, asked.peer);
@@ -226,9 +234,10 @@ async fn deployer(
     let base = format!("/boot/v1/deployer/{}", image.digest);
     let query = format!("?mac={mac}");
     let command_line = format!(
-        "{DEPLOYER_ARGUMENTS} plumbline.token={} BOOTIF=01-{}",
+        "{DEPLOYER_ARGUMENTS} plumbline.token={} BOOTIF=01-{}{}",
         app.token_key.token(token),
-        mac.to_string().replace(':', "-")
+        mac.to_string().replace(':', "-"),
+        foreign_lease::own_lease(boot_config(app)?, lease, asked.local)
     );
     let boot = DeployerBoot {
         http_base: http_base(app, asked.local)?,

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::boot::event;
 use super::render::{self, RenderInput};
-use super::{App, AppError, boot_orders, burn_ins};
+use super::{App, AppError, boot_orders, burn_ins, foreign_lease};
 
 /// How long after its script was fetched a token may be claimed.
 const TOKEN_LIFE: time::Duration = time::Duration::minutes(20);
@@ -44,6 +44,8 @@ enum ClaimProblem {
     Refused(String),
     /// Somebody has a token that is not theirs.
     Theft(String),
+    /// It comes from another address than the node's, which is this one.
+    Elsewhere(String),
 }
 
 /// Checks a claim against the token's record; the key comes later, as it needs the row's lock.
@@ -63,9 +65,7 @@ fn check_claim(
     // The loader and the deployer ask DHCP with the same client id, the MAC: other servers too give them one address.
     let expected = lease.map_or_else(|| token.peer.clone(), |lease| lease.to_string());
     if expected != peer.to_string() {
-        return Err(ClaimProblem::Theft(format!(
-            "claimed from {peer}; the node's address is {expected}"
-        )));
+        return Err(ClaimProblem::Elsewhere(expected));
     }
     if now - token.fetched_at > TOKEN_LIFE {
         let minutes = (now - token.fetched_at).whole_minutes();
@@ -95,6 +95,9 @@ pub async fn claim(app: &App, claim: &Claim, peer: IpAddr) -> Result<ClaimReply,
             return Err(AppError::Forbidden(reason));
         }
         Err(ClaimProblem::Theft(reason)) => return theft(app, node, &claim.boot_mac, reason).await,
+        Err(ClaimProblem::Elsewhere(expected)) => {
+            return elsewhere(app, &token, &claim.boot_mac, (expected, peer)).await;
+        }
     }
     let (issued, key) = app
         .authority
@@ -120,6 +123,24 @@ pub async fn claim(app: &App, claim: &Claim, peer: IpAddr) -> Result<ClaimReply,
         node_name,
         certificate: issued.pem,
     })
+}
+
+/// A claim from another address than the node's: another DHCP server gave it, or the token is in other hands.
+async fn elsewhere(
+    app: &App,
+    token: &BootToken,
+    mac: &str,
+    (expected, peer): (String, IpAddr),
+) -> Result<ClaimReply, AppError> {
+    if let Ok(expected) = expected.parse()
+        && let Some(reason) = foreign_lease::explanation(app, token.node_id, (expected, peer), token.fetched_at).await?
+    {
+        event(app, token.node_id, mac, "foreign_lease", &reason).await?;
+        tracing::warn!(node.id = %token.node_id, reason, "a deployer has the lease of another DHCP server");
+        return Err(AppError::Forbidden(reason));
+    }
+    let reason = format!("claimed from {peer}; the node's address is {expected}");
+    theft(app, token.node_id, mac, reason).await
 }
 
 async fn theft(app: &App, node: NodeId, mac: &str, reason: String) -> Result<ClaimReply, AppError> {
@@ -462,7 +483,7 @@ mod tests {
         assert_eq!(check_claim(&token(), mac, peer, Some(peer), now), Ok(()));
         for lease in [Some(peer), None] {
             let elsewhere = check_claim(&token(), mac, IpAddr::from([10, 77, 0, 66]), lease, now);
-            assert!(matches!(elsewhere, Err(ClaimProblem::Theft(_))), "{lease:?}");
+            assert_eq!(elsewhere, Err(ClaimProblem::Elsewhere(peer.to_string())), "{lease:?}");
         }
         assert!(matches!(
             check_claim(&token(), "52:54:00:aa:00:02", peer, None, now),

@@ -15,6 +15,7 @@ pub mod discovery;
 pub mod drift;
 pub mod enrol;
 pub mod error;
+pub mod foreign_lease;
 pub mod images;
 pub mod leases;
 pub mod nodes;

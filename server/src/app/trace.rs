@@ -147,6 +147,7 @@ fn last_step(events: &[BootEvent]) -> Option<(&BootEvent, Seen)> {
                 | Seen::Initramfs
                 | Seen::Claimed
                 | Seen::ClaimRefused(_)
+                | Seen::ForeignLease(_)
                 | Seen::Inventoried
                 | Seen::Stage(_)
                 | Seen::InstallationFailed(_)
@@ -188,6 +189,7 @@ fn seen(event: &BootEvent) -> Option<Seen> {
         "kernel" => Seen::Kernel,
         "initramfs" => Seen::Initramfs,
         "claimed" => Seen::Claimed,
+        "foreign_lease" => Seen::ForeignLease(detail.to_owned()),
         "claim_refused" | "token_misused" => Seen::ClaimRefused(detail.to_owned()),
         "inventory" => Seen::Inventoried,
         "stage" => Seen::Stage(detail.to_owned()),
@@ -311,6 +313,10 @@ mod tests {
         for name in ["grub/x86_64-efi/command.lst", "revocations.efi", "autoexec.ipxe"] {
             assert_eq!(missing(name), None, "{name}");
         }
+        assert!(matches!(
+            read("foreign_lease", "it comes from 10.77.0.66"),
+            Some(Seen::ForeignLease(_))
+        ));
         assert_eq!(read("node_renamed", "x"), None);
     }
 }

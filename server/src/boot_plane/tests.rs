@@ -397,6 +397,80 @@ async fn pin_tftp_125_the_timeline_tells_failures_and_no_probes() {
     );
 }
 
+/// A deployer with the lease of another server is turned down, and its node is not quarantined; with no other server about,
+/// the same is a theft.
+#[tokio::test]
+async fn a_lease_of_another_server_is_no_theft() {
+    let site = Site::new().await;
+    let app = site.server(1);
+    let (first, second) = ("52:54:00:aa:00:01", "52:54:00:aa:00:02");
+    let id = node(&app, "gpu-001", first).await;
+    let other = node(&app, "gpu-002", second).await;
+    deployment_of(&app, id).await;
+    let (leased, token) = booted(&app, 1).await;
+    let taken = OptionList::new().with(code::SERVER_ID, [10, 77, 0, 2]);
+    let taken = request(MessageType::Request, |_| {}, taken);
+    let lost = Decision::Ignore {
+        reason: IgnoreReason::OtherServer,
+    };
+    dhcp(&app).decided(&taken, &lost).await;
+    let refused = claim(&app, &token, first).await;
+    assert!(refused.contains("another DHCP server, 10.77.0.2"), "{refused}");
+    let from_there = script_from(&app, 1, [10, 77, 0, 66].into()).await;
+    assert!(!from_there.contains("plumbline.token"), "{from_there}");
+    let why = trace::node_why(&app, id).await.unwrap();
+    assert!(why.sentence.contains("two DHCP servers"), "{why:?}");
+    assert_ne!(app.store.node_get(id).await.unwrap().state, NodeState::Quarantined);
+    let again = script_from(&app, 1, leased.into()).await;
+    assert!(again.contains(&token), "the same token, and its own address: {again}");
+
+    app.store.dhcp_server_prune(-1).await.unwrap();
+    let (_, token) = booted(&app, 2).await;
+    let refused = claim(&app, &token, second).await;
+    assert!(refused.contains("claimed from 10.77.0.66"), "{refused}");
+    assert_eq!(app.store.node_get(other).await.unwrap().state, NodeState::Quarantined);
+}
+
+/// The address and the token of the machine with this last byte of its MAC, after its loader has its script.
+async fn booted(app: &App, last: u8) -> (Ipv4Addr, String) {
+    let discover = request(
+        MessageType::Discover,
+        |header| header.chaddr[5] = last,
+        OptionList::new(),
+    );
+    let leased = address(app, &discover).await.unwrap();
+    let script = script_from(app, last, leased.into()).await;
+    let own = format!(" plumbline.dhcp=10.77.0.1 plumbline.address={leased}/24");
+    assert!(script.contains(&own), "{script}");
+    let token = script.split("plumbline.token=").nth(1).unwrap();
+    (leased, token.split(' ').next().unwrap().to_owned())
+}
+
+async fn script_from(app: &App, last: u8, peer: IpAddr) -> String {
+    let mut mac = MAC;
+    mac[5] = last;
+    let asked = boot::ScriptAsked {
+        mac: MacAddr::new(mac),
+        peer,
+        local: None,
+        language: Language::Ipxe,
+        is_probe: false,
+    };
+    boot::script(app, &asked).await.unwrap()
+}
+
+/// Claims from an address that nobody was given here; gives the refusal.
+async fn claim(app: &App, token: &str, mac: &str) -> String {
+    let claim = protocol::latest::Claim {
+        token: token.to_owned(),
+        boot_mac: mac.to_owned(),
+        certificate_request: String::new(),
+        agent_version: String::new(),
+    };
+    let refused = crate::app::enrol::claim(app, &claim, [10, 77, 0, 66].into()).await;
+    refused.unwrap_err().to_string()
+}
+
 /// cobbler#1374, infra-controller#3574, #5066, #884: a node that installs again and again because its end is never told
 /// stops after the last attempt, and then boots no installation, however often it comes back.
 #[tokio::test]
