@@ -77,9 +77,20 @@ pub enum Seen {
     Scanned,
 }
 
+/// Who answers the machine's DHCP requests, as far as it says what can be seen here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DhcpSight {
+    /// This server, alone or beside another: it sees each request.
+    Seen,
+    /// The site's server alone, which names this one. The first step that can be seen of a machine is its script.
+    Unseen,
+}
+
 /// What is known of the machine now.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
+    /// Whether DHCP is a step that can be seen.
+    pub dhcp: DhcpSight,
     /// Where the node stands.
     pub state: NodeState,
     /// Why it stands there.
@@ -131,6 +142,20 @@ const NEVER: Gap = Gap {
         "is the MAC the right one? `plumbline sightings` lists machines that asked and are in no record",
         "is it on the provisioning network: cable, VLAN of the switch port, and a DHCP relay that points here where there is a router between?",
         "does the switch port forward at once (portfast/edge port)? With spanning tree firmware gives up before it does",
+    ],
+};
+
+const NEVER_WITHOUT_DHCP: Gap = Gap {
+    reached: "nothing was ever seen of this machine, and its DHCP is the site's: dhcp = \"off\"",
+    expected: "its loader's request for its script",
+    due: secs(0),
+    advice: &[
+        "is the machine powered on, and its first boot device the network? Its screen or serial console says",
+        "does the site's DHCP server know this machine, and what did it send? Its log says; what it has to send to which firmware is in docs/operations.md, DHCP mode off",
+        "does it tell iPXE, once that runs, where the script is? Else iPXE loads itself again and again, or stops without a boot file",
+        "69/udp and 8081/tcp may be blocked between the machine and this server; in this mode a loader's transfer is in no node's events, only in the counters of /metrics",
+        "is the MAC the right one? `plumbline sightings` lists machines whose loader asked for a script and that are in no record",
+        "is it on the right network: cable, VLAN of the switch port, and a port that forwards at once (portfast/edge port)?",
     ],
 };
 
@@ -319,7 +344,11 @@ pub fn why(situation: &Situation<'_>) -> Why {
         };
     }
     let Some((seen, ago)) = situation.last else {
-        return stuck(&NEVER, "nothing was ever seen of this machine on the network", None);
+        let sentence = "nothing was ever seen of this machine on the network";
+        return match situation.dhcp {
+            DhcpSight::Seen => stuck(&NEVER, sentence, None),
+            DhcpSight::Unseen => stuck(&NEVER_WITHOUT_DHCP, sentence, None),
+        };
     };
     if let Some(gap) = gap(seen) {
         let detail = match seen {

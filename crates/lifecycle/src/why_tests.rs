@@ -2,6 +2,7 @@ use super::*;
 
 fn after(seen: &Seen, ago_secs: u64) -> Why {
     why(&Situation {
+        dhcp: DhcpSight::Seen,
         state: NodeState::Deploying,
         state_reason: "because",
         last: Some((seen, secs(ago_secs))),
@@ -13,6 +14,7 @@ fn after(seen: &Seen, ago_secs: u64) -> Why {
 #[test]
 fn a_machine_that_never_asked_is_told_apart() {
     let nothing = why(&Situation {
+        dhcp: DhcpSight::Seen,
         state: NodeState::Listed,
         state_reason: "",
         last: None,
@@ -22,6 +24,24 @@ fn a_machine_that_never_asked_is_told_apart() {
     assert!(
         nothing.is_stuck && nothing.advice.iter().any(|line| line.contains("sightings")),
         "{nothing:?}"
+    );
+}
+
+#[test]
+fn where_dhcp_is_the_sites_no_dhcp_request_is_missed() {
+    let nothing = why(&Situation {
+        dhcp: DhcpSight::Unseen,
+        state: NodeState::Listed,
+        state_reason: "",
+        last: None,
+        download_waits: None,
+        agent_heard: None,
+    });
+    assert!(nothing.is_stuck && nothing.expected.contains("script"), "{nothing:?}");
+    let said = format!("{nothing:?}");
+    assert!(
+        !said.contains("DHCP request") && said.contains("the site's DHCP server"),
+        "{said}"
     );
 }
 
@@ -86,6 +106,7 @@ fn an_agent_that_speaks_ends_the_question_until_the_next_start() {
     let started = Seen::Script(Scripted::Local);
     let with_agent = |ago, heard| {
         why(&Situation {
+            dhcp: DhcpSight::Seen,
             state: NodeState::Deployed,
             state_reason: "",
             last: Some((&started, secs(ago))),
@@ -107,6 +128,7 @@ fn an_agent_that_speaks_ends_the_question_until_the_next_start() {
         "the agent that was heard before the start is none"
     );
     let scanned = why(&Situation {
+        dhcp: DhcpSight::Seen,
         state: NodeState::Deployed,
         state_reason: "",
         last: Some((&Seen::Scanned, secs(2))),
@@ -118,6 +140,7 @@ fn an_agent_that_speaks_ends_the_question_until_the_next_start() {
         "a report that is newer than the heartbeat is no start: {scanned:?}"
     );
     let silent = why(&Situation {
+        dhcp: DhcpSight::Seen,
         state: NodeState::Deployed,
         state_reason: "",
         last: Some((&Seen::Scanned, secs(900))),
@@ -130,6 +153,7 @@ fn an_agent_that_speaks_ends_the_question_until_the_next_start() {
 #[test]
 fn waiting_for_approval_is_nothing_wrong() {
     let waiting = why(&Situation {
+        dhcp: DhcpSight::Seen,
         state: NodeState::WaitingApproval,
         state_reason: "",
         last: Some((&Seen::Inventoried, secs(9_000))),
@@ -146,6 +170,7 @@ fn waiting_for_approval_is_nothing_wrong() {
 fn a_download_that_waits_for_others_is_nothing_wrong_however_long_it_takes() {
     let waits = "waits for a free download: 256 of 256 in use, 31 before it";
     let why = why(&Situation {
+        dhcp: DhcpSight::Seen,
         state: NodeState::Deploying,
         state_reason: "",
         last: Some((&Seen::Kernel, secs(9_000))),

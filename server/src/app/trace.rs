@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use lifecycle::why::{Scripted, Seen, Situation, Told, Why, why};
+use lifecycle::why::{DhcpSight, Scripted, Seen, Situation, Told, Why, why};
 use netboot::dhcp::MessageType;
 use netboot::tftp::FileName;
 use protocol::NodeId;
@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 
 use super::{App, AppError};
 use crate::boot_plane::is_optional;
+use crate::config::DhcpMode;
 use crate::http::boot::admission::Standing;
 
 /// What is going on with a machine, and what to try.
@@ -59,7 +60,12 @@ pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
     };
     let last_at = |event: &BootEvent| progress_at.map_or(event.at, |at| at.max(event.at));
     let waits = waiting_download(app, &record.macs);
+    let dhcp = match app.config.boot.as_ref().map(|boot| boot.dhcp) {
+        Some(DhcpMode::Off) => DhcpSight::Unseen,
+        Some(DhcpMode::Proxy | DhcpMode::Full) | None => DhcpSight::Seen,
+    };
     let answer = why(&Situation {
+        dhcp,
         state: record.state,
         state_reason: &record.state_reason,
         last: last.as_ref().map(|(event, seen)| (seen, ago(last_at(event)))),
