@@ -53,6 +53,8 @@ pub enum Seen {
     LoaderFailed(String),
     /// The machine's script was fetched.
     Script(Scripted),
+    /// Its loader was told that there is no deployer for this architecture.
+    NoDeployer(String),
     /// The deployer's kernel was asked for.
     Kernel,
     /// The deployer's initial ramdisk was asked for.
@@ -312,6 +314,7 @@ fn gap(seen: &Seen) -> Option<Gap> {
         | Seen::OtherServer(_)
         | Seen::LoaderFailed(_)
         | Seen::Script(Scripted::Refused | Scripted::Held)
+        | Seen::NoDeployer(_)
         | Seen::ClaimRefused(_)
         | Seen::ForeignLease(_)
         | Seen::Inventoried
@@ -426,6 +429,17 @@ fn ended(seen: &Seen, situation: &Situation<'_>) -> Why {
                 "it restarts and tries again by itself; it gets through when this server's offer comes first",
                 "find the other server (plumbline dhcp-servers; the switch's table of MACs tells its port) and take it off this network, or let the switches drop its answers (DHCP snooping)",
                 "where it is the site's own, let this server only add the boot answers: dhcp = \"proxy\"",
+            ],
+        ),
+        Seen::NoDeployer(architecture) => failed(
+            "its loader was told that there is no deployer for it",
+            format!(
+                "this machine is {architecture}, and there is no deployer for {architecture}: it cannot be installed"
+            ),
+            &[
+                "Plumbline installs amd64 (x86-64) machines; others get as far as this and go on to their next boot device",
+                "is it the machine that was meant? Its firmware or the site's DHCP server says what it is",
+                "where it is somebody else's, forget it: plumbline node remove NODE",
             ],
         ),
         Seen::ClaimRefused(reason) => failed(

@@ -93,6 +93,7 @@ fn ends_say_their_reason() {
             "two DHCP servers",
         ),
         (Seen::ClaimRefused("too old".into()), "too old"),
+        (Seen::NoDeployer("arm64".into()), "no deployer for arm64"),
         (Seen::InstallationFailed("two disks".into()), "two disks"),
         (Seen::Script(Scripted::Refused), "because"),
     ] {

@@ -119,6 +119,7 @@ pub fn boot_text(bytes: &[u8]) {
             initrd_paths: vec![path.to_owned()],
             command_line: command_line.to_owned(),
             title: title.to_owned(),
+            script_url: Some("http://10.77.0.1:8081/s?mac=x".to_owned()),
         };
         let quiet = deployer(language, &boot("x", "x", "/x")).expect("plain values");
         let titled = deployer(language, &boot(&text, "x", "/x")).expect("any title");

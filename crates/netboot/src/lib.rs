@@ -10,6 +10,7 @@
 //!
 //! Refused: handlers that look up, decide and send in one function. They cannot be tested without a machine to boot.
 
+pub mod architecture;
 pub mod counters;
 pub mod dhcp;
 pub mod mac;
@@ -20,5 +21,6 @@ pub mod tftp;
 
 mod socket;
 
+pub use architecture::Architecture;
 pub use counters::CounterSet;
 pub use mac::{MacAddr, MacParseError};

@@ -49,6 +49,7 @@ pub fn answers(request: &Request, port: Port) -> String {
 
 #[test]
 fn golden_scripts_say_what_was_reviewed() {
+    let script_url = "http://10.77.0.1:8081/boot/v1/script?mac=52:54:00:aa:00:01";
     let boot = DeployerBoot {
         http_base: "http://10.77.0.1:8081/".to_owned(),
         kernel_path: "/boot/v1/deployer/vmlinuz".to_owned(),
@@ -60,10 +61,10 @@ fn golden_scripts_say_what_was_reviewed() {
                        plumbline.server=https://10.77.0.1:8443 plumbline.token=0123456789abcdef"
             .to_owned(),
         title: "gpu-001: installing debian-12-gpu".to_owned(),
+        script_url: Some(script_url.to_owned()),
     };
     let nobody = "nobody listed 52:54:00:aa:00:01; approve it in the dashboard";
     let local = |language| boot_local(language, "gpu-001", "nothing to do", "PL12AB34CD");
-    let script_url = "http://10.77.0.1:8081/boot/v1/script?mac=52:54:00:aa:00:01";
     let held = |language| hold(language, "its cables are being replaced", script_url).unwrap();
     for (file, script) in [
         ("deployer.ipxe", deployer(Language::Ipxe, &boot).unwrap()),

@@ -4,15 +4,15 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::Ipv4Net;
 use lifecycle::{AttemptEnd, BootOrder, DeploymentState, NodeState};
-use netboot::MacAddr;
 use netboot::script::{self, DeployerBoot, Language};
+use netboot::{Architecture, MacAddr};
 use protocol::latest::Authority as AuthorityFile;
 use protocol::{DeploymentId, NodeId};
-use store::{BootOrderRecord, DeploymentRecord, Lease, NewEvent, NodeRecord};
+use store::{BootOrderRecord, DeploymentRecord, ImageRecord, Lease, NewEvent, NodeRecord};
 use time::OffsetDateTime;
 
 use super::deployments::esp_label;
-use super::trace::{SCRIPT_HELD, SCRIPT_LOCAL, SCRIPT_REFUSED};
+use super::trace::{SCRIPT_HELD, SCRIPT_LOCAL, SCRIPT_NO_DEPLOYER, SCRIPT_REFUSED};
 use super::{App, AppError, boot_orders, foreign_lease};
 use crate::config::{BootConfig, DhcpMode};
 
@@ -21,6 +21,26 @@ const DEPLOYER_ARGUMENTS: &str = "console=tty0 console=ttyS0,115200n8 panic=30 l
 
 /// From a loader's own DHCP request to its script.
 const LOADER_TIME: time::Duration = time::Duration::minutes(5);
+
+/// What is known of a machine's architecture when its loader asks for a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// Nothing.
+    Nothing,
+    /// What its DHCP request said; none: a number without a loader here.
+    ByDhcp(Option<Architecture>),
+    /// What the loader itself said; none: a name that is not known.
+    ByLoader(Option<Architecture>),
+}
+
+impl Said {
+    const fn architecture(self) -> Option<Architecture> {
+        match self {
+            Self::Nothing => None,
+            Self::ByDhcp(found) | Self::ByLoader(found) => found,
+        }
+    }
+}
 
 /// What a node boots next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,6 +139,8 @@ pub struct ScriptAsked {
     pub local: Option<IpAddr>,
     /// What its loader understands.
     pub language: Language,
+    /// What is known of its architecture.
+    pub said: Said,
     /// HEAD: nothing begins with it.
     pub is_probe: bool,
 }
@@ -132,6 +154,7 @@ pub async fn script(app: &App, asked: &ScriptAsked) -> Result<String, AppError> 
         mac,
         peer,
         language,
+        said,
         is_probe,
         ..
     } = *asked;
@@ -198,16 +221,21 @@ pub async fn script(app: &App, asked: &ScriptAsked) -> Result<String, AppError> 
             format!("{SCRIPT_LOCAL}{reason}"),
         ),
         Next::Hold { reason } => {
-            let url = format!(
-                "{}{}?mac={mac}",
-                http_base(app, asked.local)?,
-                netboot::dhcp::boot::SCRIPT_PATH
-            );
+            let url = script_url(app, asked)?;
             let text = script::hold(language, &reason, &url).map_err(AppError::internal)?;
             (text, format!("{SCRIPT_HELD}{reason}"))
         }
         Next::Refuse { reason } => (script::refuse(language, &reason), format!("{SCRIPT_REFUSED}{reason}")),
-        Next::Deployer { attempt, title } => (deployer(app, asked, lease, (node_id, attempt), &title).await?, title),
+        Next::Deployer { attempt, title } => {
+            let image = deployer_image(app).await?;
+            match said.architecture() {
+                Some(found) if found.as_str() != image.architecture => no_deployer(language, found, &image),
+                _ => (
+                    deployer(app, asked, lease, (node_id, attempt), &image, &title).await?,
+                    title,
+                ),
+            }
+        }
     };
     if !is_probe {
         event(app, node_id, &mac_text, "script", &format!("to {peer}: {what}")).await?;
@@ -215,18 +243,37 @@ pub async fn script(app: &App, asked: &ScriptAsked) -> Result<String, AppError> 
     Ok(text)
 }
 
+async fn deployer_image(app: &App) -> Result<ImageRecord, AppError> {
+    app.store
+        .image_newest("deployer")
+        .await?
+        .ok_or_else(|| AppError::Unavailable("no deployer image: plumbline image build images/deployer".to_owned()))
+}
+
+/// The script for a machine that the deployer does not run on, and what its timeline says of it.
+fn no_deployer(language: Language, found: Architecture, image: &ImageRecord) -> (String, String) {
+    let (found, built) = (found.as_str(), &image.architecture);
+    let reason =
+        format!("it is {found}, and there is no deployer for {found}, only for {built}: it cannot be installed");
+    let what = format!("{SCRIPT_NO_DEPLOYER}{found}, only for {built}");
+    (script::refuse(language, &reason), what)
+}
+
+/// Where a machine asks for its script, as an iPXE is told.
+fn script_url(app: &App, asked: &ScriptAsked) -> Result<String, AppError> {
+    let base = http_base(app, asked.local)?;
+    Ok(format!("{base}{}?mac={}", netboot::dhcp::boot::SCRIPT_PATH, asked.mac))
+}
+
 async fn deployer(
     app: &App,
     asked: &ScriptAsked,
     lease: Option<IpAddr>,
     (node, attempt): (NodeId, Option<(DeploymentId, i32)>),
+    image: &ImageRecord,
     title: &str,
 ) -> Result<String, AppError> {
     let (mac, peer) = (asked.mac, asked.peer);
-    let image =
-        app.store.image_newest("deployer").await?.ok_or_else(|| {
-            AppError::Unavailable("no deployer image: plumbline image build images/deployer".to_owned())
-        })?;
     let token = app
         .store
         .token_issue(node, attempt, &mac.to_string(), &peer.to_string())
@@ -248,6 +295,11 @@ async fn deployer(
         ],
         command_line,
         title: title.to_owned(),
+        // The one that said it would say the same again.
+        script_url: match asked.said {
+            Said::ByLoader(_) => None,
+            Said::Nothing | Said::ByDhcp(_) => Some(script_url(app, asked)?),
+        },
     };
     script::deployer(asked.language, &boot).map_err(AppError::internal)
 }

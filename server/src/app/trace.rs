@@ -60,9 +60,12 @@ pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
     };
     let last_at = |event: &BootEvent| progress_at.map_or(event.at, |at| at.max(event.at));
     let waits = waiting_download(app, &record.macs);
-    let dhcp = match app.config.boot.as_ref().map(|boot| boot.dhcp) {
-        Some(DhcpMode::Off) => DhcpSight::Unseen,
-        Some(DhcpMode::Proxy | DhcpMode::Full) | None => DhcpSight::Seen,
+    // Where DHCP is answered somewhere, a machine of which nothing was seen may be there.
+    let boot = app.config.boot.as_ref();
+    let is_unseen = boot.is_some_and(|boot| boot.subnets.iter().all(|subnet| subnet.dhcp == DhcpMode::Off));
+    let dhcp = match is_unseen {
+        true => DhcpSight::Unseen,
+        false => DhcpSight::Seen,
     };
     let answer = why(&Situation {
         dhcp,
@@ -131,6 +134,8 @@ pub const SCRIPT_LOCAL: &str = "boot the local disk: ";
 pub const SCRIPT_REFUSED: &str = "refused: ";
 /// See [`SCRIPT_LOCAL`]: a person holds it.
 pub const SCRIPT_HELD: &str = "held: ";
+/// See [`SCRIPT_LOCAL`]: the deployer does not run on the machine. The architecture follows.
+pub const SCRIPT_NO_DEPLOYER: &str = "no deployer for ";
 /// What of a `tftp` event says that the whole file was confirmed.
 const TFTP_COMPLETE: &str = " complete: ";
 /// What of a `tftp` event says that there is no such name.
@@ -184,6 +189,10 @@ fn seen(event: &BootEvent) -> Option<Seen> {
         "tftp" => tftp(detail)?,
         "script" => {
             let what = detail.split_once(": ").map_or(detail, |(_, what)| what);
+            if let Some(rest) = what.strip_prefix(SCRIPT_NO_DEPLOYER) {
+                let architecture = rest.split(',').next().unwrap_or_default();
+                return Some(Seen::NoDeployer(architecture.to_owned()));
+            }
             Seen::Script(match what {
                 what if what.starts_with(SCRIPT_LOCAL) => Scripted::Local,
                 what if what.starts_with(SCRIPT_REFUSED) => Scripted::Refused,
@@ -301,6 +310,10 @@ mod tests {
         assert_eq!(
             script(&format!("{SCRIPT_HELD}cables (admin)")),
             Some(Seen::Script(Scripted::Held))
+        );
+        assert_eq!(
+            script(&format!("{SCRIPT_NO_DEPLOYER}arm64, only for amd64")),
+            Some(Seen::NoDeployer("arm64".to_owned()))
         );
         assert_eq!(
             script("node1: taking inventory"),

@@ -454,6 +454,7 @@ async fn script_from(app: &App, last: u8, peer: IpAddr) -> String {
         peer,
         local: None,
         language: Language::Ipxe,
+        said: boot::Said::Nothing,
         is_probe: false,
     };
     boot::script(app, &asked).await.unwrap()
@@ -497,6 +498,7 @@ async fn cobbler_1374_installs_whose_end_is_never_told_stop() {
             peer: PEER.ip(),
             local: None,
             language: Language::Ipxe,
+            said: boot::Said::Nothing,
             is_probe: false,
         };
         let script = boot::script(&app, &asked).await.unwrap();

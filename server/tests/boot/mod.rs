@@ -1,5 +1,6 @@
 //! The boot listener.
 
+mod architecture;
 mod burn_ins;
 mod fairness;
 mod interfaces;

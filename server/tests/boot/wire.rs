@@ -45,7 +45,7 @@ async fn grub_finds_the_length_of_what_it_fetches_and_the_connection_stays_open(
     let served = Listener::start(&[("grubx64.efi", b"a loader")], "").await.serve().await;
     let mut stream = connect(&served).await;
     for path in [
-        "/boot/v1/grub/52:54:00:12:34:56/grub.cfg",
+        "/boot/v1/grub/52:54:00:12:34:56/x86_64/grub.cfg",
         "/boot/v1/loaders/grubx64.efi",
     ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: 10.77.0.1\r\nUser-Agent: GRUB 2.12\r\n\r\n");

@@ -41,7 +41,7 @@ const IPXE_IMAGES: [u8; 8] = [0x18, 0x24, 0x19, 0x20, 0x21, 0x22, 0x23, 0x28];
 pub const LOADER_PATH: &str = "/boot/v1/loaders/";
 /// Path under the boot HTTP base where a node's script is served, for iPXE.
 pub const SCRIPT_PATH: &str = "/boot/v1/script";
-/// Folder under the boot HTTP base where GRUB's scripts are served: `MAC/grub.cfg`.
+/// Folder under the boot HTTP base where GRUB's scripts are served: `MAC/CPU/grub.cfg`.
 pub const GRUB_PATH: &str = "/boot/v1/grub";
 
 /// The first loader of the chain that Secure Boot lets through; it asks for GRUB itself.

@@ -21,7 +21,7 @@ pub fn start(base: &str, script_path: &str) -> String {
     format!(
         "# Plumbline: where each machine gets its own script.\n\
          for attempt in {attempts}; do\n\
-         configfile \"{folder}{script_path}/$net_default_mac/grub.cfg\"\n\
+         configfile \"{folder}{script_path}/$net_default_mac/$grub_cpu/grub.cfg\"\n\
          echo \"Plumbline: no script from {base} (attempt $attempt of {ATTEMPTS}); trying again in 10 seconds\"\n\
          sleep 10\n\
          done\n\

@@ -29,7 +29,12 @@ pub(super) fn deployer(boot: &Checked) -> String {
     // UEFI kernels find their initrds by these names; BIOS kernels ignore the words and take what was loaded.
     let names: Vec<String> = (0..boot.initrds.len()).map(|index| format!("initrd{index}")).collect();
     let words: Vec<String> = names.iter().map(|name| format!("initrd={name}")).collect();
-    let mut script = format!("#!ipxe\necho Plumbline: {title}\nset attempt:int32 0\n:again\nimgfree\n");
+    let mut script = format!("#!ipxe\necho Plumbline: {title}\n");
+    // Of BIOS loaders most are 32-bit programs on the same machines.
+    if boot.script_url.is_some() {
+        script.push_str("iseq ${buildarch} x86_64 || iseq ${buildarch} i386 || goto other_architecture\n");
+    }
+    script.push_str("set attempt:int32 0\n:again\nimgfree\n");
     let kernel_words = [words.join(" "), boot.command_line.clone()].join(" ");
     let kernel_line = format!("kernel --name kernel {base}{} {kernel_words}", boot.kernel);
     let _ = writeln!(script, "{} || goto failed", kernel_line.trim_end());
@@ -50,5 +55,16 @@ pub(super) fn deployer(boot: &Checked) -> String {
          sleep 30\n\
          reboot\n"
     );
+    if let Some(url) = &boot.script_url {
+        // The server knows whether there is something for it, and says what there is to say.
+        let _ = write!(
+            script,
+            ":other_architecture\n\
+             chain --replace --autofree {url}&buildarch=${{buildarch}} ||\n\
+             echo Plumbline: no answer from {base} for architecture ${{buildarch}}\n\
+             sleep 30\n\
+             reboot\n"
+        );
+    }
     script
 }

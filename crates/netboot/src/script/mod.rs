@@ -50,6 +50,9 @@ pub struct DeployerBoot {
     pub command_line: String,
     /// What is shown while it loads, for example the node's name and what will be done to it.
     pub title: String,
+    /// Where an iPXE asks again, saying its architecture, before it loads a kernel for amd64 on anything else; none once
+    /// it has said it. A URL with a query.
+    pub script_url: Option<String>,
 }
 
 /// A value cannot stand in a script.
@@ -152,6 +155,7 @@ struct Checked {
     initrds: Vec<String>,
     command_line: String,
     title: String,
+    script_url: Option<String>,
 }
 
 fn check(boot: &DeployerBoot) -> Result<Checked, ScriptError> {
@@ -170,6 +174,11 @@ fn check(boot: &DeployerBoot) -> Result<Checked, ScriptError> {
             .collect::<Result<_, _>>()?,
         command_line: command_line(&boot.command_line)?,
         title: plain(&boot.title),
+        script_url: boot
+            .script_url
+            .as_deref()
+            .map(|value| url("script URL", value))
+            .transpose()?,
     })
 }
 
@@ -233,6 +242,7 @@ mod tests {
             initrd_paths: vec!["/boot/v1/deployer/initrd".to_owned()],
             command_line: "console=ttyS0 quiet".to_owned(),
             title: "gpu-001".to_owned(),
+            script_url: Some("http://10.77.0.1:8081/boot/v1/script?mac=x".to_owned()),
         }
     }
 
@@ -245,6 +255,21 @@ mod tests {
     }
 
     const LANGUAGES: [Language; 2] = [Language::Ipxe, Language::Grub];
+
+    /// A loader of another architecture would start a kernel that is none there, in silence.
+    #[test]
+    fn no_kernel_is_loaded_before_the_architecture_is_known() {
+        let script = deployer(Language::Ipxe, &boot()).unwrap();
+        let (before, after) = script.split_once("kernel ").unwrap();
+        assert!(before.contains("iseq ${buildarch} x86_64 ||"), "{script}");
+        assert!(after.contains("script?mac=x&buildarch=${buildarch}"), "{script}");
+        let said = DeployerBoot {
+            script_url: None,
+            ..boot()
+        };
+        let script = deployer(Language::Ipxe, &said).unwrap();
+        assert!(!script.contains("buildarch"), "asked again and again: {script}");
+    }
 
     #[test]
     fn no_reason_adds_a_command() {
@@ -354,7 +379,11 @@ mod tests {
                 http_base: path.to_owned(),
                 ..boot()
             };
-            for boot in [kernel, initrd, base] {
+            let script_url = DeployerBoot {
+                script_url: Some(path.to_owned()),
+                ..boot()
+            };
+            for boot in [kernel, initrd, base, script_url] {
                 assert!(
                     matches!(deployer(language, &boot), Err(ScriptError::Url { .. })),
                     "{path:?}"

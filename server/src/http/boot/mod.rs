@@ -18,11 +18,12 @@ use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use netboot::MacAddr;
 use netboot::script::Language;
+use netboot::{Architecture, MacAddr};
 use protocol::latest::{Clock, paths};
 use serde::Deserialize;
 
+use crate::app::boot::Said;
 use crate::app::{App, AppError, boot};
 use crate::http::listener::{Connections, LocalAddress};
 
@@ -40,7 +41,7 @@ pub fn router(app: App) -> Router {
     Router::new()
         .route(netboot::dhcp::boot::SCRIPT_PATH, get(script))
         .route(
-            &format!("{}/{{mac}}/grub.cfg", netboot::dhcp::boot::GRUB_PATH),
+            &format!("{}/{{mac}}/{{cpu}}/grub.cfg", netboot::dhcp::boot::GRUB_PATH),
             get(grub_script),
         )
         .route(&format!("/{}", crate::boot_plane::GRUB_START), get(data::grub_start))
@@ -66,6 +67,20 @@ pub fn router(app: App) -> Router {
 #[derive(Deserialize)]
 struct ScriptQuery {
     mac: String,
+    /// DHCP option 93, in decimal: in the URL that this server's DHCP answers name.
+    arch: Option<String>,
+    /// iPXE's own: from a site's DHCP server, or asked for by a script.
+    buildarch: Option<String>,
+}
+
+impl ScriptQuery {
+    fn said(&self) -> Said {
+        match (&self.buildarch, &self.arch) {
+            (Some(name), _) => Said::ByLoader(Architecture::of_loader(name)),
+            (None, Some(number)) => Said::ByDhcp(number.parse().ok().and_then(Architecture::of_dhcp)),
+            (None, None) => Said::Nothing,
+        }
+    }
 }
 
 async fn script(
@@ -75,18 +90,20 @@ async fn script(
     method: Method,
     Query(query): Query<ScriptQuery>,
 ) -> Response {
-    script_in(Language::Ipxe, &app, (peer, local), &method, &query.mac).await
+    let said = query.said();
+    script_in(Language::Ipxe, &app, (peer, local), &method, &query.mac, said).await
 }
 
-/// GET `/boot/v1/grub/{mac}/grub.cfg`.
+/// GET `/boot/v1/grub/{mac}/{cpu}/grub.cfg`.
 async fn grub_script(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     local: LocalAddress,
     method: Method,
-    Path(mac): Path<String>,
+    Path((mac, cpu)): Path<(String, String)>,
 ) -> Response {
-    script_in(Language::Grub, &app, (peer, local), &method, &mac).await
+    let said = Said::ByLoader(Architecture::of_loader(&cpu));
+    script_in(Language::Grub, &app, (peer, local), &method, &mac, said).await
 }
 
 async fn script_in(
@@ -95,6 +112,7 @@ async fn script_in(
     (peer, LocalAddress(local)): (SocketAddr, LocalAddress),
     method: &Method,
     mac: &str,
+    said: Said,
 ) -> Response {
     app.metrics.boot_request("script");
     let mac: MacAddr = match mac.parse() {
@@ -107,6 +125,7 @@ async fn script_in(
         peer: peer.ip(),
         local,
         language,
+        said,
         is_probe: *method == Method::HEAD,
     };
     match boot::script(app, &asked).await {
