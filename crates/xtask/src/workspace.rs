@@ -77,6 +77,16 @@ impl Workspace {
         self.work_folder().join("dhcrelay")
     }
 
+    /// A site's own DHCP server in virtual racks: ISC's.
+    pub fn dhcpd(&self) -> PathBuf {
+        self.work_folder().join("dhcpd")
+    }
+
+    /// The folder of a site's own DHCP server in virtual racks: Kea, with its libraries.
+    pub fn kea(&self) -> PathBuf {
+        self.work_folder().join("kea")
+    }
+
     /// The server binary.
     pub fn server(&self) -> PathBuf {
         self.target.join("debug/plumbline")

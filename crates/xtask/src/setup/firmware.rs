@@ -7,8 +7,10 @@ use anyhow::Result;
 use std::path::Path;
 
 const PACKAGE: &str = "ovmf";
-/// With and without Secure Boot: code, and the variables that a new machine starts from.
-const FILES: [Wanted; 4] = [
+/// The same for arm64.
+const PACKAGE_ARM64: &str = "qemu-efi-aarch64";
+/// With and without Secure Boot, and for arm64: code, and the variables that a new machine starts from.
+const FILES: [Wanted; 6] = [
     wanted(PACKAGE, "usr/share/OVMF/OVMF_CODE_4M.fd", "OVMF_CODE_4M.fd"),
     wanted(PACKAGE, "usr/share/OVMF/OVMF_VARS_4M.fd", "OVMF_VARS_4M.fd"),
     wanted(
@@ -17,6 +19,12 @@ const FILES: [Wanted; 4] = [
         "OVMF_CODE_4M.secboot.fd",
     ),
     wanted(PACKAGE, "usr/share/OVMF/OVMF_VARS_4M.ms.fd", "OVMF_VARS_4M.ms.fd"),
+    wanted(
+        PACKAGE_ARM64,
+        "usr/share/AAVMF/AAVMF_CODE.no-secboot.fd",
+        "AAVMF_CODE.fd",
+    ),
+    wanted(PACKAGE_ARM64, "usr/share/AAVMF/AAVMF_VARS.fd", "AAVMF_VARS.fd"),
 ];
 
 /// Fetches the firmware into `folder` unless it is there; `work` is where temporary files go.
@@ -27,7 +35,7 @@ pub fn fetch_missing(work: &Path, folder: &Path) -> Result<()> {
     if is_complete(folder, FILES.iter().map(|file| file.name)) {
         return Ok(());
     }
-    let mut fetched = Fetched::download(&work.join("firmware.tmp"), "UEFI firmware", &[PACKAGE])?;
+    let mut fetched = Fetched::download(&work.join("firmware.tmp"), "UEFI firmware", &[PACKAGE, PACKAGE_ARM64])?;
     for file in &FILES {
         fetched.take(file)?;
     }

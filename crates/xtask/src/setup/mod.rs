@@ -30,8 +30,10 @@ pub fn set_up(workspace: &Workspace) -> Result<()> {
         (programs::TFTPD_HPA, workspace.tftpd()),
         (programs::NGINX, workspace.nginx()),
         (programs::DHCRELAY, workspace.dhcrelay()),
+        (programs::DHCPD, workspace.dhcpd()),
     ] {
         programs::fetch_missing(&program, &workspace.work_folder(), &path)?;
     }
+    programs::fetch_missing_folder(&programs::KEA, &workspace.work_folder(), &workspace.kea())?;
     web::build_if_needed(&workspace.root)
 }

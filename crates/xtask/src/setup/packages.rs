@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Packages and what needs them.
-const REQUIRED: [(&str, &str); 25] = [
+const REQUIRED: [(&str, &str); 27] = [
     ("ca-certificates", "downloads over HTTPS"),
     ("chromium", "the dashboard's browser tests"),
     ("cpio", "initramfs archives"),
@@ -28,12 +28,14 @@ const REQUIRED: [(&str, &str); 25] = [
     ("kmod", "kernel modules of images"),
     ("libcrypt1", "nginx, which the benchmarks compare with"),
     ("libpcre2-8-0", "nginx, which the benchmarks compare with"),
+    ("libpq5", "Kea, a site's own DHCP server in racks"),
     ("libwrap0", "tftpd-hpa, which the benchmarks compare with"),
     ("mmdebstrap", "golden images"),
     ("mold", "fast linking"),
     ("mtools", "EFI system partitions without mounting"),
     ("openssh-client", "commands on nodes"),
     ("postgresql", "the private database"),
+    ("qemu-system-arm", "arm64 nodes"),
     ("qemu-system-x86", "nodes"),
     ("seabios", "BIOS firmware of nodes"),
     ("squashfs-tools", "golden images"),

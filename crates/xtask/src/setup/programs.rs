@@ -1,12 +1,13 @@
 //! Programs that measurements and racks start by themselves: this machine's own release of the programs alone.
 //!
 //! Debian's packages start a server when they are installed, which nobody here asked for. So they are downloaded and
-//! unpacked, and never installed; the libraries that the programs link are installed packages. Refused: Debian 13's
-//! programs as for the boot loaders. They would need that release's C library on an older machine.
+//! unpacked, and never installed. The libraries that they link are installed packages; where those would bring a server's
+//! configuration with them, they are unpacked too, beside the program. Refused: Debian 13's programs as for the boot
+//! loaders. They would need that release's C library on an older machine.
 
 use super::packages::apt_get;
 use crate::run::{output_of, run_announced};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,6 +38,27 @@ pub const DHCRELAY: Program = Program {
     purpose: "virtual racks put before a subnet",
 };
 
+/// A DHCP server.
+pub const DHCPD: Program = Program {
+    package: "isc-dhcp-server",
+    program: "usr/sbin/dhcpd",
+    purpose: "virtual racks have as the site's own",
+};
+
+/// A program with libraries of its own: packages unpacked into one folder.
+pub struct ProgramFolder {
+    packages: &'static [&'static str],
+    program: &'static str,
+    purpose: &'static str,
+}
+
+/// A DHCP server, with the libraries that nothing else here has.
+pub const KEA: ProgramFolder = ProgramFolder {
+    packages: &["kea-dhcp4-server", "kea-common", "liblog4cplus-2.0.5", "libmariadb3"],
+    program: "usr/sbin/kea-dhcp4",
+    purpose: "virtual racks have as the site's own",
+};
+
 /// Fetches the program to `path` unless it is there; `work` is where temporary files go.
 ///
 /// # Errors
@@ -50,25 +72,59 @@ pub fn fetch_missing(wanted: &Program, work: &Path, path: &Path) -> Result<()> {
     if path.is_file() {
         return Ok(());
     }
-    let scratch = work.join(format!("{package}.tmp"));
-    if scratch.exists() {
-        fs::remove_dir_all(&scratch)?;
-    }
-    fs::create_dir_all(&scratch)?;
-    // The lists of packages may be of another day, or not be there.
-    if download(package, &scratch).is_err() {
-        run_announced("update the package lists", apt_get().arg("update"))?;
-        download(package, &scratch).with_context(|| format!("cannot download {package}, which {purpose}"))?;
-    }
+    let scratch = fresh_folder(&work.join(format!("{package}.tmp")))?;
     let unpacked = scratch.join("unpacked");
-    output_of(
-        Command::new("dpkg-deb")
-            .arg("--extract")
-            .arg(find_archive(package, &scratch)?)
-            .arg(&unpacked),
-    )?;
+    fetch(package, purpose, &scratch, &unpacked)?;
     fs::rename(unpacked.join(program), path).with_context(|| format!("{package} has no /{program} any more"))?;
     fs::remove_dir_all(&scratch).context("cannot remove a temporary folder")
+}
+
+/// Fetches the program with its libraries into the folder `path` unless it is there; `work` is where temporary files go.
+///
+/// # Errors
+/// As [`fetch_missing`].
+pub fn fetch_missing_folder(wanted: &ProgramFolder, work: &Path, path: &Path) -> Result<()> {
+    let ProgramFolder {
+        packages,
+        program,
+        purpose,
+    } = wanted;
+    // The folder appears whole or not at all.
+    if path.join(program).is_file() {
+        return Ok(());
+    }
+    let name = path.file_name().unwrap_or_default().display();
+    let scratch = fresh_folder(&work.join(format!("{name}.tmp")))?;
+    let unpacked = scratch.join("unpacked");
+    for package in *packages {
+        fetch(package, purpose, &fresh_folder(&scratch.join(package))?, &unpacked)?;
+    }
+    ensure!(
+        unpacked.join(program).is_file(),
+        "{} have no /{program} any more",
+        packages.join(", ")
+    );
+    fs::rename(&unpacked, path).with_context(|| format!("cannot put {} in place", path.display()))?;
+    fs::remove_dir_all(&scratch).context("cannot remove a temporary folder")
+}
+
+fn fresh_folder(path: &Path) -> Result<PathBuf> {
+    if path.exists() {
+        fs::remove_dir_all(path)?;
+    }
+    fs::create_dir_all(path)?;
+    Ok(path.to_owned())
+}
+
+/// Downloads a package into the folder `scratch` and adds what is in it to the folder `unpacked`.
+fn fetch(package: &str, purpose: &str, scratch: &Path, unpacked: &Path) -> Result<()> {
+    // The lists of packages may be of another day, or not be there.
+    if download(package, scratch).is_err() {
+        run_announced("update the package lists", apt_get().arg("update"))?;
+        download(package, scratch).with_context(|| format!("cannot download {package}, which {purpose}"))?;
+    }
+    let archive = find_archive(package, scratch)?;
+    output_of(Command::new("dpkg-deb").arg("--extract").arg(archive).arg(unpacked)).map(drop)
 }
 
 /// apt checks the archive's signature and the package's digest.
