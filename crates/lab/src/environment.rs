@@ -52,6 +52,16 @@ impl LabEnvironment {
         self.root.join(".plumbline").join("dhcrelay")
     }
 
+    /// ISC's DHCP server that `cargo xtask setup` fetched.
+    pub fn dhcpd(&self) -> PathBuf {
+        self.root.join(".plumbline").join("dhcpd")
+    }
+
+    /// The folder with Kea and its libraries that `cargo xtask setup` fetched.
+    pub fn kea(&self) -> PathBuf {
+        self.root.join(".plumbline").join("kea")
+    }
+
     /// The folder for what racks make and keep between runs, git-ignored.
     pub fn work_folder(&self) -> PathBuf {
         self.root.join(".plumbline").join("lab")

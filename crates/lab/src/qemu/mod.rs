@@ -142,7 +142,7 @@ impl Machine {
             self.wire = Some(Wire::open(&self.files.wire, rates, CABLE_SEED)?);
         }
         let mut command = std::process::Command::new("ip");
-        command.args(["netns", "exec", &self.namespace, "qemu-system-x86_64"]);
+        command.args(["netns", "exec", &self.namespace, self.spec.firmware.program()]);
         command.args(machine_arguments(&self.spec, &self.files));
         let process = Supervised::spawn(&self.spec.name, command, &self.files.qemu_log)?;
         fs::write(&self.files.pid, format!("{}\n", process.id()))?;

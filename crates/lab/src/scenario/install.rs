@@ -90,7 +90,7 @@ pub(super) fn other_firmware(environment: &LabEnvironment, kind: BootKind) -> Re
     let installed_by = kind.firmware();
     let other = match installed_by {
         Firmware::Bios => Firmware::Uefi,
-        Firmware::Uefi | Firmware::UefiSecureBoot => Firmware::Bios,
+        Firmware::Uefi | Firmware::UefiSecureBoot | Firmware::UefiArm64 => Firmware::Bios,
     };
     let mut run = Run::start(environment, "switch", kind)?;
     run.power_on_and_discover()?;

@@ -2,11 +2,15 @@
 
 mod again;
 mod appliance;
+mod arm64;
 mod boot_kind;
+mod boot_question;
 mod burn_in;
 mod crash;
 mod dashboard;
 mod demo;
+mod dhcp_off;
+mod documented_dhcp;
 mod fleet;
 mod images;
 mod install;
@@ -52,7 +56,7 @@ impl Fault {
 }
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 14] = [
+pub const SCENARIOS: [(&str, &str); 16] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -87,6 +91,14 @@ pub const SCENARIOS: [(&str, &str); 14] = [
         "another DHCP server on the segment: it is named, and the node is installed all the same",
     ),
     ("relay", "a node in another subnet, behind a DHCP relay, is installed"),
+    (
+        "site-dhcp",
+        "the site's DHCP server alone (dhcp = \"off\"): Kea, ISC dhcpd and dnsmasq as docs/operations.md has them",
+    ),
+    (
+        "arm64",
+        "arm64 machines get to their loader, and are told there and by the server that there is no deployer for them",
+    ),
     (
         "rescue",
         "a running node is sent into the rescue system: shell on the console, SSH with a key for this once, and back",
@@ -146,6 +158,8 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "kill-postgres" => crash::kill(&options.environment, Victim::Postgres),
         "power-cut-once" => crash::power_cut_once(&options.environment, options.firmware),
         "dashboard" => dashboard::browse(&options.environment),
+        "site-dhcp" => dhcp_off::play(&options.environment),
+        "arm64" => arm64::play(&options.environment),
         "damaged-pack" => install::damaged_pack(&options.environment, options.firmware),
         "other-firmware" => install::other_firmware(&options.environment, options.firmware),
         other => {

@@ -1,6 +1,6 @@
 //! The appliance beside others: a machine that is none of its own, and another DHCP server.
 
-use super::run::{Run, Site};
+use super::run::{ApplianceDhcp, Run, Site};
 use super::site_dhcp::{self, SiteDhcp};
 use super::{BootKind, step};
 use crate::environment::LabEnvironment;
@@ -20,7 +20,7 @@ const LIST_LIMIT: Duration = Duration::from_secs(30);
 /// The `stranger` scenario.
 pub(super) fn stranger(environment: &LabEnvironment, kind: BootKind) -> Result<Value> {
     let site = Site {
-        is_proxy: true,
+        dhcp: ApplianceDhcp::Proxy,
         ..Site::default()
     };
     let mut run = Run::start_at(environment, "stranger", kind, &site)?;

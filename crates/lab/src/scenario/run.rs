@@ -47,13 +47,35 @@ pub struct Run {
     pub(super) firmware_hangs: u32,
 }
 
+/// What an appliance does of DHCP (`boot.dhcp`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ApplianceDhcp {
+    /// It gives addresses and boot answers.
+    #[default]
+    Full,
+    /// The site has a DHCP server of its own: the appliance only adds boot answers.
+    Proxy,
+    /// The site's DHCP server names the appliance, which sees no DHCP.
+    Off,
+}
+
+impl ApplianceDhcp {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Proxy => "proxy",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// What is special about a run's site.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Site {
     /// What the machine's cable does to frames.
     pub cable: Option<Rates>,
-    /// The site has a DHCP server of its own: the appliance only adds boot answers.
-    pub is_proxy: bool,
+    /// What the appliance does of DHCP.
+    pub dhcp: ApplianceDhcp,
     /// The machine is in another subnet, behind a DHCP relay.
     pub is_relayed: bool,
     /// More sections of the server's configuration.
@@ -87,9 +109,7 @@ impl Run {
         let wire = relay.as_ref().map_or(&namespace, Relay::namespace);
         let machine = Machine::prepare(spec, wire, &machine_folder)?;
         let mut settings = BootSettings::alone(kind.chain());
-        if site.is_proxy {
-            settings.dhcp = "proxy";
-        }
+        settings.dhcp = site.dhcp.as_str();
         if site.is_relayed {
             settings.more = relay::SUBNET.to_owned();
         }
@@ -155,16 +175,28 @@ impl Run {
 
     /// Powers the machine on, arms discovery, and waits until it is inventoried.
     pub(super) fn power_on_and_discover(&mut self) -> Result<()> {
-        step("power on; arm discovery for one machine");
-        self.machine.power_on()?;
-        let started = Instant::now();
-        self.powered_on = Some(started);
+        step("arm discovery for one machine");
         let subnet = match self.relay {
             Some(_) => relay::NETWORK,
             None => "10.77.0.0/24",
         };
         self.appliance
             .cli(&["discovery", "arm", subnet, "--minutes", "30", "--nodes-max", "1"])?;
+        self.power_on_and_inventory()
+    }
+
+    /// Lists the machine by this name, as a person does from a rack plan; returns its MAC.
+    pub(super) fn list(&self, name: &str) -> Result<String> {
+        let mac = self.machine.spec().mac.clone();
+        self.appliance.cli(&["node", "add", name, &mac])?;
+        Ok(mac)
+    }
+
+    /// Powers on a machine that is listed or will be admitted, and waits until it is inventoried.
+    pub(super) fn power_on_and_inventory(&mut self) -> Result<()> {
+        self.power_on()?;
+        let started = Instant::now();
+        self.powered_on = Some(started);
         let node = self.wait_state(DISCOVERY_LIMIT, &["waiting_approval"])?;
         self.discovered_secs = started.elapsed().as_secs_f64();
         let inventory = &node["inventory"];
