@@ -30,7 +30,7 @@ enum Action {
         /// The firmware of the nodes
         #[arg(long, value_enum, default_value_t = BootKind::Uefi)]
         firmware: BootKind,
-        /// What is wrong with the machine's cable
+        /// What goes wrong while the ordinary loop is played
         #[arg(long, value_enum, conflicts_with = "scenario")]
         fault: Option<Fault>,
         /// Only the scenario of this name

@@ -171,12 +171,7 @@ pub(super) fn power_cut_once(environment: &LabEnvironment, kind: BootKind) -> Re
     run.power_on_and_discover()?;
     run.approve()?;
     run.wait_event("stage", "write")?;
-    let half = wait_until(STEP_LIMIT, "half of the files to be written", || {
-        let deployments = run.appliance.cli(&["node", "deployments", NODE_NAME])?;
-        let progress = &deployments[0]["progress"];
-        let (done, total) = (progress["bytes_done"].as_u64(), progress["bytes_total"].as_u64());
-        Ok(done.zip(total).filter(|(done, total)| *total > 0 && 3 * done >= *total))
-    })?;
+    let half = run.wait_written(1, 3)?;
     run.cut_power()?;
     step(&format!("power cut after {} of {} bytes", half.0, half.1));
     let node = run.record()?;

@@ -19,6 +19,7 @@ mod relay;
 mod rescue;
 mod run;
 mod site_dhcp;
+mod stages;
 mod tamper;
 
 use crate::command::run_checked;
@@ -34,26 +35,26 @@ use std::time::Duration;
 pub use boot_kind::BootKind;
 use clap::ValueEnum;
 use crash::Victim;
+use stages::Blow;
 
 /// What may be wrong in a rack while the end-to-end run is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// 5 % of frames lost, 5 % doubled, 5 % swapped with the next, each way
     Lossy,
+    /// The machine's power is cut at each stage of an installation
+    PowerCycleStages,
+    /// The server is killed and started again at each stage of an installation
+    RestartServerStages,
 }
 
-impl Fault {
-    const fn cable(self) -> Rates {
-        match self {
-            Self::Lossy => Rates {
-                dropped_percent: 5,
-                doubled_percent: 5,
-                swapped_percent: 5,
-            },
-        }
-    }
-}
+/// The cable of [`Fault::Lossy`].
+const LOSSY: Rates = Rates {
+    dropped_percent: 5,
+    doubled_percent: 5,
+    swapped_percent: 5,
+};
 
 /// Scenarios by name, with what each shows.
 pub const SCENARIOS: [(&str, &str); 16] = [
@@ -90,7 +91,6 @@ pub const SCENARIOS: [(&str, &str); 16] = [
         "second-dhcp",
         "another DHCP server on the segment: it is named, and the node is installed all the same",
     ),
-    ("relay", "a node in another subnet, behind a DHCP relay, is installed"),
     (
         "site-dhcp",
         "the site's DHCP server alone (dhcp = \"off\"): Kea, ISC dhcpd and dnsmasq as docs/operations.md has them",
@@ -99,6 +99,7 @@ pub const SCENARIOS: [(&str, &str); 16] = [
         "arm64",
         "arm64 machines get to their loader, and are told there and by the server that there is no deployer for them",
     ),
+    ("relay", "a node in another subnet, behind a DHCP relay, is installed"),
     (
         "rescue",
         "a running node is sent into the rescue system: shell on the console, SSH with a key for this once, and back",
@@ -124,7 +125,7 @@ pub struct E2eOptions {
     pub environment: LabEnvironment,
     /// How the nodes start.
     pub firmware: BootKind,
-    /// What is wrong with the machine's cable; for `install` alone.
+    /// What goes wrong meanwhile; for `install` alone.
     pub fault: Option<Fault>,
     /// The scenario; `install` when absent.
     pub scenario: Option<String>,
@@ -146,9 +147,18 @@ pub struct DemoOptions {
 pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
     options.environment.check()?;
     match options.scenario.as_deref().unwrap_or("install") {
-        "install" => install::end_to_end(&options.environment, options.firmware, options.fault),
+        "install" => match options.fault {
+            None => install::end_to_end(&options.environment, options.firmware, None),
+            Some(Fault::Lossy) => install::end_to_end(&options.environment, options.firmware, Some(LOSSY)),
+            Some(Fault::PowerCycleStages) => stages::play(&options.environment, options.firmware, Blow::PowerCycle),
+            Some(Fault::RestartServerStages) => {
+                stages::play(&options.environment, options.firmware, Blow::ServerRestart)
+            }
+        },
         "stranger" => neighbours::stranger(&options.environment, options.firmware),
         "second-dhcp" => neighbours::second_dhcp(&options.environment, options.firmware),
+        "site-dhcp" => dhcp_off::play(&options.environment),
+        "arm64" => arm64::play(&options.environment),
         "relay" => relay::play(&options.environment, options.firmware),
         "rescue" => rescue::play(&options.environment, options.firmware),
         "burn-in" => burn_in::play(&options.environment, options.firmware),
@@ -158,8 +168,6 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "kill-postgres" => crash::kill(&options.environment, Victim::Postgres),
         "power-cut-once" => crash::power_cut_once(&options.environment, options.firmware),
         "dashboard" => dashboard::browse(&options.environment),
-        "site-dhcp" => dhcp_off::play(&options.environment),
-        "arm64" => arm64::play(&options.environment),
         "damaged-pack" => install::damaged_pack(&options.environment, options.firmware),
         "other-firmware" => install::other_firmware(&options.environment, options.firmware),
         other => {

@@ -379,6 +379,22 @@ impl Run {
         })
     }
 
+    /// Waits until `part` of `whole` of the image's bytes are on the disk; returns how many, and how many there are.
+    pub(super) fn wait_written(&mut self, part: u64, whole: u64) -> Result<(u64, u64)> {
+        wait_until(
+            DEPLOY_LIMIT,
+            &format!("{part}/{whole} of the files to be written"),
+            || {
+                let deployments = self.appliance.cli(&["node", "deployments", NODE_NAME])?;
+                let progress = &deployments[0]["progress"];
+                let (done, total) = (progress["bytes_done"].as_u64(), progress["bytes_total"].as_u64());
+                Ok(done
+                    .zip(total)
+                    .filter(|(done, total)| *total > 0 && whole * done >= part * total))
+            },
+        )
+    }
+
     /// Cuts the machine's power, whatever it is doing.
     pub(super) fn cut_power(&mut self) -> Result<()> {
         self.machine.power_off()
@@ -387,6 +403,7 @@ impl Run {
     /// Switches the machine on again.
     pub(super) fn power_on(&mut self) -> Result<()> {
         step("power on");
+        self.powered_on.get_or_insert_with(Instant::now);
         self.machine.power_on()
     }
 
