@@ -307,10 +307,10 @@ mod tests {
 
     #[test]
     fn facts_are_read_by_their_whole_names() {
-        let facts = "interface=eth0\naddress=10.77.0.150/24\nserver=10.77.0.2\nhostname=\n";
+        let facts = "interface=eth0\naddress=10.77.0.150/24\nserver=10.77.0.2\nhostname=gpu-001\ndomain=\n";
         assert_eq!(fact(facts, "server"), "10.77.0.2");
         assert_eq!(fact(facts, "address"), "10.77.0.150/24");
-        assert_eq!(fact(facts, "hostname"), "unknown");
-        assert_eq!(fact(facts, "host"), "unknown");
+        assert_eq!(fact(facts, "domain"), "unknown");
+        assert_eq!(fact(facts, "host"), "unknown", "the beginning of a name is another name");
     }
 }

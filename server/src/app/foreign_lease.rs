@@ -230,7 +230,11 @@ dhcp = \"full\"
             server("10.77.0.2", "eno1 via 10.78.0.1", 600),
             server("10.77.0.2", "eno1", 4_000),
         ] {
-            assert_eq!(said(full, &[elsewhere.clone()], None), None, "{elsewhere:?}");
+            assert_eq!(
+                said(full, std::slice::from_ref(&elsewhere), None),
+                None,
+                "{elsewhere:?}"
+            );
         }
         assert!(said("10.78.0.100", &[server("10.78.0.2", "eno1 via 10.78.0.1", 600)], None).is_some());
     }
@@ -239,7 +243,7 @@ dhcp = \"full\"
     fn beside_the_sites_server_it_takes_a_second_one() {
         let (one, other) = (server("10.87.0.1", "eno2", 60), server("10.87.0.2", "eno2", 60));
         assert_eq!(
-            said("10.87.0.100", &[one.clone()], Some(30)),
+            said("10.87.0.100", std::slice::from_ref(&one), Some(30)),
             None,
             "as it should be there"
         );

@@ -1,6 +1,6 @@
 //! What fuzzing found worth keeping, replayed without a fuzzer: whole, cut off anywhere, and with each bit turned over.
 
-#[path = "../fuzz/checks.rs"]
+#[path = "../../fuzz/checks.rs"]
 mod checks;
 
 use std::path::Path;
