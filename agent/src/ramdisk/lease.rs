@@ -311,6 +311,10 @@ mod tests {
         assert_eq!(fact(facts, "server"), "10.77.0.2");
         assert_eq!(fact(facts, "address"), "10.77.0.150/24");
         assert_eq!(fact(facts, "domain"), "unknown");
-        assert_eq!(fact(facts, "host"), "unknown", "the beginning of a name is another name");
+        assert_eq!(
+            fact(facts, "host"),
+            "unknown",
+            "the beginning of a name is another name"
+        );
     }
 }
