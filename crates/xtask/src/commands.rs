@@ -5,9 +5,12 @@ use crate::cargo::cargo;
 use crate::report::Report;
 use crate::run::run_announced;
 use crate::workspace::{Workspace, program_exists};
-use crate::{bench as benchmarks, checks, rack, setup as setup_steps, sqlx as query_data};
+use crate::{bench as benchmarks, checks, fuzz as fuzzing, rack, setup as setup_steps, sqlx as query_data};
 use anyhow::Result;
 use std::process::Command;
+
+/// Time for each fuzz target in the tests, in seconds: enough for what a careless change breaks.
+const FUZZ_SECS: u32 = 15;
 
 /// `cargo xtask setup`
 ///
@@ -52,6 +55,9 @@ pub fn test(with_e2e: bool) -> Result<()> {
     report.step("set up", || setup_steps::set_up(&workspace));
     add_static_checks(&mut report, &workspace);
     report.step("tests", || run_tests(&workspace));
+    report.step("fuzzing", || {
+        fuzzing::run(&workspace, fuzzing::NETBOOT, FUZZ_SECS)
+    });
     report.step("documentation tests", || {
         let mut command = cargo(&workspace.root);
         run_announced(
@@ -83,6 +89,16 @@ pub fn bench(arguments: &[&str]) -> Result<()> {
     let workspace = Workspace::find()?;
     setup_steps::set_up(&workspace)?;
     benchmarks::run(&workspace, arguments)
+}
+
+/// `cargo xtask fuzz`
+///
+/// # Errors
+/// As [`setup`], and when an input breaks what always holds.
+pub fn fuzz(secs: u32) -> Result<()> {
+    let workspace = Workspace::find()?;
+    fuzzing::run(&workspace, fuzzing::NETBOOT, secs)?;
+    fuzzing::run(&workspace, fuzzing::AGENT, secs)
 }
 
 /// `cargo xtask ci`: the checks that run nothing of the product.

@@ -7,6 +7,7 @@ mod builds;
 mod cargo;
 mod checks;
 mod commands;
+mod fuzz;
 mod rack;
 mod report;
 mod run;
@@ -27,6 +28,7 @@ Usage: cargo xtask COMMAND
   bench tftp [--json]  set up, and measure the TFTP server beside tftpd-hpa and dnsmasq; more arguments go to
                        `plumbline-bench tftp` (see its --help)
   bench http [--json]  the same for the boot listener's HTTP, beside nginx
+  fuzz [SECONDS]       fuzz what decodes bytes from the network, each target for so many seconds (60)
   sqlx [--check]       rewrite the offline query data in .sqlx, or only check it
   help                 this text
 ";
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         ["test", "--no-e2e"] => commands::test(false),
         ["e2e", rest @ ..] => commands::e2e(rest),
         ["bench", "tftp" | "http", ..] => commands::bench(&words[1..]),
+        ["fuzz"] => commands::fuzz(60),
+        ["fuzz", secs] if secs.parse::<u32>().is_ok_and(|secs| secs > 0) => commands::fuzz(secs.parse().unwrap_or(60)),
         ["ci"] => commands::ci(),
         ["sqlx"] => commands::sqlx(false),
         ["sqlx", "--check"] => commands::sqlx(true),
