@@ -82,6 +82,7 @@ impl Dhcp {
         let Some(mac) = request.identity().mac().filter(|_| mode != Mode::Off) else {
             return Ok(unlisted);
         };
+        let address = mac;
         let mac = mac.to_string();
         let node = match self.app.store.node_find_by_mac(&mac).await? {
             Some(node) => Some(node),
@@ -93,7 +94,7 @@ impl Dhcp {
             self.app.store.node_set_relay(node, &relay).await?;
         }
         let record = self.app.store.node_get(node).await?;
-        let loaders = self.loaders(&record);
+        let loaders = self.loaders(address, &record);
         let node = if record.state == NodeState::Discovering {
             NodeStanding::Discovering
         } else {
@@ -118,10 +119,9 @@ impl Dhcp {
         Ok(Standing { node, lease, loaders })
     }
 
-    fn loaders(&self, node: &NodeRecord) -> LoaderSet {
-        let group = self.config.chain_by_group.get(&node.group).copied().unwrap_or_default();
+    fn loaders(&self, mac: MacAddr, node: &NodeRecord) -> LoaderSet {
         let secure_boot = node.inventory.as_ref().and_then(|inventory| inventory.secure_boot);
-        match Chain::resolve(&[node.chain, group, self.config.chain], secure_boot) {
+        match self.config.chain_of(mac, node.chain, &node.group, secure_boot) {
             Chain::Auto | Chain::Ipxe => LoaderSet::Ipxe,
             Chain::Grub => LoaderSet::Grub,
             Chain::Http => LoaderSet::Http,

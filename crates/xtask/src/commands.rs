@@ -55,9 +55,7 @@ pub fn test(with_e2e: bool) -> Result<()> {
     report.step("set up", || setup_steps::set_up(&workspace));
     add_static_checks(&mut report, &workspace);
     report.step("tests", || run_tests(&workspace));
-    report.step("fuzzing", || {
-        fuzzing::run(&workspace, fuzzing::NETBOOT, FUZZ_SECS)
-    });
+    report.step("fuzzing", || fuzzing::run(&workspace, fuzzing::NETBOOT, FUZZ_SECS));
     report.step("documentation tests", || {
         let mut command = cargo(&workspace.root);
         run_announced(

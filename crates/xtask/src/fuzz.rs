@@ -50,7 +50,15 @@ pub fn run(workspace: &Workspace, fuzzed: Fuzzed, secs: u32) -> Result<()> {
     let target = workspace.target.join("fuzz");
     let mut build = cargo(&folder);
     build
-        .args(["build", "--release", "--locked", "--bins", "--target", NODE_TARGET, "--target-dir"])
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--bins",
+            "--target",
+            NODE_TARGET,
+            "--target-dir",
+        ])
         .arg(&target)
         .env("RUSTFLAGS", RUSTFLAGS);
     run_announced(&format!("build the fuzz targets of {}", fuzzed.folder), &mut build)?;
@@ -68,12 +76,15 @@ fn one(target: &Path, folder: &Path, name: &str, secs: u32) -> Result<()> {
     };
     let mut command = Command::new(target.join(NODE_TARGET).join("release").join(name));
     // The first folder is where new inputs go.
-    command.arg(made("corpus")?).arg(folder.join("corpus").join(name)).args([
-        format!("-max_total_time={secs}"),
-        format!("-timeout={INPUT_SECS_MAX}"),
-        format!("-rss_limit_mb={MEMORY_MB_MAX}"),
-        format!("-artifact_prefix={}/", made("found")?.display()),
-        "-print_final_stats=1".to_owned(),
-    ]);
+    command
+        .arg(made("corpus")?)
+        .arg(folder.join("corpus").join(name))
+        .args([
+            format!("-max_total_time={secs}"),
+            format!("-timeout={INPUT_SECS_MAX}"),
+            format!("-rss_limit_mb={MEMORY_MB_MAX}"),
+            format!("-artifact_prefix={}/", made("found")?.display()),
+            "-print_final_stats=1".to_owned(),
+        ]);
     run_announced(&format!("fuzz {name} for {secs} s"), &mut command)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
 use lifecycle::Chain;
+use netboot::MacAddr;
 
 use super::DhcpMode;
 use super::interfaces::{self, BootInterface};
@@ -40,6 +41,9 @@ pub struct BootConfig {
     pub chain: Chain,
     /// Which boot loader the nodes of a group get, where it is another.
     pub chain_by_group: BTreeMap<String, Chain>,
+    /// Which boot loader machines get whose interface has this OUI (the first three octets of its MAC): some makers'
+    /// firmware gets along with one chain only.
+    pub chain_by_oui: BTreeMap<[u8; 3], Chain>,
     /// Where nodes boot: the interfaces' subnets first, then those behind relays. No two overlap.
     pub subnets: Vec<Subnet>,
     /// Lease time in seconds.
@@ -85,6 +89,16 @@ impl BootConfig {
     #[must_use]
     pub fn gives_addresses(&self) -> bool {
         self.subnets.iter().any(|subnet| subnet.dhcp == DhcpMode::Full)
+    }
+
+    /// The chain of a machine that asks by this MAC: the narrowest choice of its node, its interface's maker, its group
+    /// and the site.
+    #[must_use]
+    pub fn chain_of(&self, mac: MacAddr, node: Chain, group: &str, secure_boot: Option<bool>) -> Chain {
+        let [a, b, c, ..] = mac.octets();
+        let by_oui = self.chain_by_oui.get(&[a, b, c]).copied().unwrap_or_default();
+        let by_group = self.chain_by_group.get(group).copied().unwrap_or_default();
+        Chain::resolve(&[node, by_oui, by_group, self.chain], secure_boot)
     }
 
     /// Base URL of the boot listener as the machines on an interface's network reach it.
@@ -134,10 +148,28 @@ pub(super) fn boot(raw: RawBoot) -> Result<BootConfig, Wrong> {
         loader_bytes_per_sec_max: raw.loader_bytes_per_sec_max,
         loaders_dir: raw.loaders_dir,
         chain: raw.chain,
+        chain_by_oui: by_oui(raw.chain_by_oui)?,
         chain_by_group: raw.chain_by_group,
         subnets,
         lease_secs: raw.lease_secs,
     })
+}
+
+fn by_oui(raw: BTreeMap<String, Chain>) -> Result<BTreeMap<[u8; 3], Chain>, Wrong> {
+    let read = |(text, chain): (String, Chain)| {
+        let parts: Option<Vec<u8>> = text
+            .split([':', '-'])
+            .map(|part| {
+                u8::from_str_radix(part, 16)
+                    .ok()
+                    .filter(|_| part.len() == 2 && !part.starts_with('+'))
+            })
+            .collect();
+        let oui = parts.and_then(|parts| <[u8; 3]>::try_from(parts).ok());
+        let problem = || format!("{text:?}: expected the first three octets of a MAC, such as \"b8:59:9f\"");
+        Ok((oui.ok_or_else(|| ("boot.chain_by_oui", problem()))?, chain))
+    };
+    raw.into_iter().map(read).collect()
 }
 
 fn tftp(raw: &RawTftp) -> Result<TftpSettings, Wrong> {

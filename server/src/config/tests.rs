@@ -1,6 +1,7 @@
 //! What a file amounts to, and how it is refused.
 
 use super::*;
+use lifecycle::Chain;
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, Path::new("plumbline.toml")).map_err(|error| error.to_string())
@@ -245,4 +246,34 @@ fn agents_are_told_an_address_they_can_reach() {
         parse("[agents]\nlisten = \"0.0.0.0:8443\"\n[boot]\ninterface = \"br0\"\naddress = \"10.77.0.1/24\"\n")
             .unwrap();
     assert_eq!(config.agents_url(None), "https://10.77.0.1:8443");
+}
+
+#[test]
+fn a_makers_interfaces_may_have_a_chain_of_their_own() {
+    let boot = "[boot]\ninterface = \"br0\"\naddress = \"10.77.0.1/24\"\n";
+    let text = format!(
+        "{boot}chain = \"ipxe\"\nchain_by_group = {{ login = \"http\" }}\nchain_by_oui = {{ \"B8-59-9f\" = \"grub\" }}\n"
+    );
+    let config = parse(&text).unwrap().boot.unwrap();
+    let chain = |mac: &str, node, group| config.chain_of(mac.parse().unwrap(), node, group, None);
+    assert_eq!(chain("b8:59:9f:00:00:01", Chain::Auto, "default"), Chain::Grub);
+    assert_eq!(
+        chain("b8:59:9f:00:00:01", Chain::Auto, "login"),
+        Chain::Grub,
+        "before the group's"
+    );
+    assert_eq!(
+        chain("b8:59:9f:00:00:01", Chain::Ipxe, "login"),
+        Chain::Ipxe,
+        "after the node's own"
+    );
+    assert_eq!(chain("b8:59:9e:00:00:01", Chain::Auto, "login"), Chain::Http);
+    assert_eq!(chain("b8:59:9e:00:00:01", Chain::Auto, "default"), Chain::Ipxe);
+    for wrong in ["b8:59", "b8:59:9f:00", "b8599f", "b8:59:zz", "+8:59:9f"] {
+        let error = parse(&format!("{boot}chain_by_oui = {{ \"{wrong}\" = \"grub\" }}\n")).unwrap_err();
+        assert!(
+            error.contains("boot.chain_by_oui") && error.contains("first three octets"),
+            "{wrong}: {error}"
+        );
+    }
 }

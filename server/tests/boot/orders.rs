@@ -137,6 +137,15 @@ async fn a_machine_that_waits_in_the_deployer_takes_an_order_up_at_once_and_lets
     boot_orders::order(app, node, &wanted(BootOrder::Commission), "admin")
         .await
         .unwrap();
+    let Task::BurnIn(burn_in) = task(&listener, node, token).await else {
+        panic!("no burn-in");
+    };
+    assert_eq!(burn_in.tests.len(), 5, "all tests, where the site says nothing");
+    let inventory_only = Wanted {
+        tests: Some(Vec::new()),
+        ..wanted(BootOrder::Commission)
+    };
+    boot_orders::order(app, node, &inventory_only, "admin").await.unwrap();
     let Task::Wait { reason } = task(&listener, node, token).await else {
         panic!("in memory only, it waits");
     };
