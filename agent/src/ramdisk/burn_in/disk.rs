@@ -387,9 +387,18 @@ mod tests {
         let (_folder, file) = image(&[]);
         let before = digest(&file);
         let watch = long();
-        watch.cancel();
-        let shown = tested(&file, SIZE, &[], false, "vda", &watch);
-        assert_eq!(digest(&file), before, "{shown:?}");
+        let shown = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !watch.said().contains("MB written") && !watch.is_over() {
+                    std::thread::yield_now();
+                }
+                watch.cancel();
+            });
+            tested(&file, SIZE, &[], false, "vda", &watch)
+        });
+        assert!(shown.detail.contains("MB written at"), "{shown:?}");
+        assert!(!shown.detail.contains("512 places"), "it went on: {shown:?}");
+        assert_eq!(digest(&file), before);
     }
 
     #[test]
