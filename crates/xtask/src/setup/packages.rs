@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Packages and what needs them.
-const REQUIRED: [(&str, &str); 27] = [
+const REQUIRED: [(&str, &str); 28] = [
     ("ca-certificates", "downloads over HTTPS"),
     ("chromium", "the dashboard's browser tests"),
     ("cpio", "initramfs archives"),
@@ -22,6 +22,7 @@ const REQUIRED: [(&str, &str); 27] = [
     ),
     ("dosfstools", "EFI system partitions"),
     ("e2fsprogs", "ext4 filesystems"),
+    ("g++", "libFuzzer, which the fuzz targets are linked with"),
     ("gdisk", "partition tables"),
     ("ipxe-qemu", "network boot of BIOS nodes"),
     ("iproute2", "network namespaces"),
