@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use plumbline::app::trace;
 use protocol::NodeId;
 
-use super::support::Listener;
+use super::support::{Listener, deployer_register};
 
 const MAC: &str = "52:54:00:aa:00:01";
 
@@ -13,19 +13,7 @@ async fn site() -> (Listener, NodeId) {
     let machine_id = uuid::Uuid::new_v4().simple().to_string();
     let store = &listener.app.store;
     let node = store.node_create("gpu-001", MAC, &machine_id).await.unwrap();
-    let image = store::NewImage {
-        digest: manifest::Digest::of(b"deployer"),
-        kind: "deployer".to_owned(),
-        name: "deployer".to_owned(),
-        version: "20260101T000000Z".to_owned(),
-        description: None,
-        architecture: "amd64".to_owned(),
-        files: 1,
-        content_bytes: 1,
-        stored_bytes: 1,
-        files_by_class: Default::default(),
-    };
-    store.image_register(&image).await.unwrap();
+    deployer_register(store).await;
     (listener, node)
 }
 

@@ -4,12 +4,12 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use lab::wait::wait_until;
-use manifest::Digest;
 use netboot::dhcp::options::code;
 use netboot::dhcp::{Header, MessageType, OptionList, Reply};
-use store::{NewImage, Store};
+use store::Store;
 use testkit::TestDatabase;
 
+use super::support::deployer_register;
 use super::wires::{LIMIT, Machine, Program, bare, get, ip};
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -40,22 +40,6 @@ router = "10.78.0.1"
 pool_first = "10.78.0.100"
 pool_last = "10.78.0.199"
 "#;
-
-async fn deployer(store: &Store) {
-    let image = NewImage {
-        digest: Digest::of(b"a deployer"),
-        kind: "deployer".to_owned(),
-        name: "deployer".to_owned(),
-        version: "20260101T000000Z".to_owned(),
-        description: None,
-        architecture: "amd64".to_owned(),
-        files: 1,
-        content_bytes: 1,
-        stored_bytes: 1,
-        files_by_class: Default::default(),
-    };
-    store.image_register(&image).await.unwrap();
-}
 
 /// DISCOVER and REQUEST; gives the offer.
 fn lease(machine: &Machine, transaction: u32, server: Ipv4Addr) -> Reply {
@@ -104,7 +88,7 @@ async fn two_interfaces_boot_their_own_machines_and_neither_speaks_on_the_other(
     }
     let database = TestDatabase::create().await;
     let store = Store::new(database.pool.clone());
-    deployer(&store).await;
+    deployer_register(&store).await;
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("loaders")).unwrap();
     std::fs::write(folder.path().join("loaders/snponly.efi"), "a loader").unwrap();

@@ -8,7 +8,7 @@ use protocol::NodeId;
 use protocol::latest::{HeartbeatReply, RescueUp, RestartAnswer, Task};
 use std::time::Duration;
 
-use super::support::Listener;
+use super::support::{Listener, deployer_register};
 
 const MAC: &str = "52:54:00:aa:00:01";
 const SCRIPT: &str = "/boot/v1/script?mac=52:54:00:aa:00:01";
@@ -23,19 +23,7 @@ async fn site() -> (Listener, NodeId) {
         .node_create("gpu-001", MAC, &machine_id)
         .await
         .unwrap();
-    let image = store::NewImage {
-        digest: manifest::Digest::of(b"deployer"),
-        kind: "deployer".to_owned(),
-        name: "deployer".to_owned(),
-        version: "20260101T000000Z".to_owned(),
-        description: None,
-        architecture: "amd64".to_owned(),
-        files: 1,
-        content_bytes: 1,
-        stored_bytes: 1,
-        files_by_class: Default::default(),
-    };
-    listener.app.store.image_register(&image).await.unwrap();
+    deployer_register(&listener.app.store).await;
     (listener, node)
 }
 

@@ -10,9 +10,10 @@ use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use manifest::Digest;
 use plumbline::app::App;
 use plumbline::config::Config;
-use store::Store;
+use store::{NewImage, Store};
 use testkit::TestDatabase;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -117,4 +118,21 @@ impl Listener {
     pub async fn get(&self, path: &str, range: Option<&str>) -> Answer {
         self.ask(Method::GET, path, range).await
     }
+}
+
+/// Makes a deployer known for amd64, as far as a script needs it.
+pub async fn deployer_register(store: &Store) {
+    let image = NewImage {
+        digest: Digest::of(b"deployer"),
+        kind: "deployer".to_owned(),
+        name: "deployer".to_owned(),
+        version: "20260101T000000Z".to_owned(),
+        description: None,
+        architecture: "amd64".to_owned(),
+        files: 1,
+        content_bytes: 1,
+        stored_bytes: 1,
+        files_by_class: Default::default(),
+    };
+    store.image_register(&image).await.unwrap();
 }
