@@ -26,8 +26,34 @@ pub async fn request(
     despite_burn_in: Option<&str>,
     requested_by: &str,
 ) -> Result<DeploymentId, AppError> {
+    let wanted = wanted(app, node, image, disk_rule).await?;
+    burn_ins::gate(app, &wanted.node, despite_burn_in, requested_by).await?;
+    create(app, wanted, requested_by).await
+}
+
+/// A deployment that nothing but its node's burn-in can refuse.
+pub(super) struct Wanted {
+    /// The node as it is now.
+    pub(super) node: NodeRecord,
+    image: ImageRecord,
+    agent_layer: ImageRecord,
+    disk_rule: DiskRule,
+}
+
+/// Checks all that can be before anything is written.
+///
+/// # Errors
+/// As [`request`], but for the burn-in.
+pub(super) async fn wanted(app: &App, node: NodeId, image: &str, disk_rule: DiskRule) -> Result<Wanted, AppError> {
     let record = app.store.node_get(node).await?;
-    let (image, agent_layer) = check(app, &record, image, &disk_rule).await?;
+    if let Step::Refused { reason } = lifecycle::step(record.state, &Observed::DeploymentRequested) {
+        return Err(AppError::Conflict(reason));
+    }
+    disk_rule_check(&disk_rule)?;
+    let (image, agent_layer) = images_find(app, image).await?;
+    if record.inventory.as_ref().is_some_and(|inventory| !inventory.uefi) {
+        bios_check(app, &image).await?;
+    }
     if let Some(order) = app
         .store
         .boot_order_find(node)
@@ -40,11 +66,25 @@ pub async fn request(
             order.kind.as_str()
         )));
     }
-    // Last of what can refuse it: what a person lets pass is written down, and holds.
-    if let Step::Refused { reason } = lifecycle::step(record.state, &Observed::DeploymentRequested) {
-        return Err(AppError::Conflict(reason));
-    }
-    burn_ins::gate(app, &record, despite_burn_in, requested_by).await?;
+    Ok(Wanted {
+        node: record,
+        image,
+        agent_layer,
+        disk_rule,
+    })
+}
+
+/// Asks for it.
+///
+/// # Errors
+/// [`AppError::Conflict`] when the node's state has changed meanwhile.
+pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Result<DeploymentId, AppError> {
+    let Wanted {
+        node: NodeRecord { id: node, .. },
+        image,
+        agent_layer,
+        disk_rule,
+    } = wanted;
     let deployment = NewDeployment {
         node_id: node,
         image: image.digest,
@@ -70,22 +110,6 @@ pub async fn request(
     );
     nodes::event(app, node, "deployment_requested", &detail).await;
     Ok(id)
-}
-
-/// Whether a deployment can be asked for, as far as it does not hang on the node's state; gives its image and agent
-/// layer.
-pub(super) async fn check(
-    app: &App,
-    node: &NodeRecord,
-    image: &str,
-    disk_rule: &DiskRule,
-) -> Result<(ImageRecord, ImageRecord), AppError> {
-    disk_rule_check(disk_rule)?;
-    let (image, agent_layer) = images_find(app, image).await?;
-    if node.inventory.as_ref().is_some_and(|inventory| !inventory.uefi) {
-        bios_check(app, &image).await?;
-    }
-    Ok((image, agent_layer))
 }
 
 /// Refuses an image from before images carried GRUB for BIOS; the deployer would, too, after a boot.

@@ -224,16 +224,12 @@ pub async fn node_approve(
     approved_by: &str,
 ) -> Result<DeploymentId, AppError> {
     hostname_check(name)?;
-    let record = app.store.node_get(node).await?;
-    if let Step::Refused { reason } = lifecycle::step(record.state, &Observed::DeploymentRequested) {
-        return Err(AppError::Conflict(reason));
-    }
-    deployments::check(app, &record, image, &disk).await?;
-    burn_ins::gate(app, &record, despite_burn_in, approved_by).await?;
-    if record.name.as_deref() != Some(name) {
+    let wanted = deployments::wanted(app, node, image, disk).await?;
+    burn_ins::gate(app, &wanted.node, despite_burn_in, approved_by).await?;
+    if wanted.node.name.as_deref() != Some(name) {
         app.store.node_rename(node, name).await?;
     }
-    deployments::request(app, node, image, disk, None, approved_by).await
+    deployments::create(app, wanted, approved_by).await
 }
 
 /// Lets a quarantined node go on.

@@ -180,6 +180,41 @@ async fn a_failure_holds_back_approval_until_a_person_says_why_not() {
 }
 
 #[tokio::test]
+async fn a_person_may_approve_a_machine_that_never_had_its_burn_in() {
+    let (listener, ramdisk) = site(SITE).await;
+    let app = &listener.app;
+    for (kind, name) in [("os", "debian"), ("agent", "agent")] {
+        let image = store::NewImage {
+            digest: manifest::Digest::of(name.as_bytes()),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            version: "20260101T000000Z".to_owned(),
+            description: None,
+            architecture: "amd64".to_owned(),
+            files: 1,
+            content_bytes: 1,
+            stored_bytes: 1,
+            files_by_class: Default::default(),
+        };
+        app.store.image_register(&image).await.unwrap();
+    }
+    let approve = async |despite| {
+        let disk = protocol::latest::DiskRule::default();
+        nodes::node_approve(app, ramdisk.node, "gpu-007", "debian", disk, despite, "admin").await
+    };
+    let refused = approve(None).await.unwrap_err().to_string();
+    assert!(refused.contains("was not burned in yet"), "{refused}");
+    let name = app.store.node_get(ramdisk.node).await.unwrap().name;
+    assert_eq!(name.as_deref(), Some("gpu-001"), "what is refused changes nothing");
+    approve(Some("needed tonight")).await.unwrap();
+    let now = app.store.node_get(ramdisk.node).await.unwrap();
+    assert_eq!(
+        (now.name.as_deref(), now.state),
+        (Some("gpu-007"), NodeState::Deploying)
+    );
+}
+
+#[tokio::test]
 async fn a_machine_that_a_test_brings_down_has_not_passed() {
     let (listener, ramdisk) = site(SITE).await;
     let node = ramdisk.node;

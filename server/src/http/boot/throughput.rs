@@ -3,6 +3,8 @@
 //! Both count as large bodies and take their turn: a burn-in never keeps an installation waiting longer than another one
 //! does.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -17,6 +19,8 @@ use crate::app::{App, AppError};
 
 /// Bytes of one piece.
 const PIECE_BYTES: usize = 256 << 10;
+/// Longest time for one body: who sends slower would keep a place from machines that are to be installed.
+const SINK_LIMIT: Duration = Duration::from_secs(60);
 static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
 #[derive(Deserialize)]
@@ -71,11 +75,17 @@ pub(super) async fn sink(State(app): State<App>, asked: Asked, body: Body) -> Re
         Ok(place) => place,
         Err(turned_away) => return Ok(turned_away),
     };
+    let late = |_| AppError::Invalid(format!("the body took longer than {} s", SINK_LIMIT.as_secs()));
+    tokio::time::timeout(SINK_LIMIT, swallow(body)).await.map_err(late)??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn swallow(body: Body) -> Result<(), AppError> {
     let (mut pieces, mut bytes) = (body.into_data_stream(), 0);
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| AppError::Invalid(format!("the body broke off: {error}")))?;
         bytes += piece.len() as u64;
         check(bytes)?;
     }
-    Ok(StatusCode::NO_CONTENT.into_response())
+    Ok(())
 }
