@@ -22,6 +22,11 @@ pub(crate) struct UdpOptions<'a> {
 
 /// Opens the socket and hands it to the runtime.
 pub(crate) fn udp_open(options: &UdpOptions<'_>) -> io::Result<UdpSocket> {
+    UdpSocket::from_std(udp_open_std(options)?)
+}
+
+/// Opens the socket, non-blocking, for whoever waits for it without the runtime.
+pub(crate) fn udp_open_std(options: &UdpOptions<'_>) -> io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(options.address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(options.reuse_address)?;
@@ -33,5 +38,5 @@ pub(crate) fn udp_open(options: &UdpOptions<'_>) -> io::Result<UdpSocket> {
         socket.bind_device(Some(interface.as_bytes()))?;
     }
     socket.bind(&options.address.into())?;
-    UdpSocket::from_std(socket.into())
+    Ok(socket.into())
 }

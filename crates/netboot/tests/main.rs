@@ -14,4 +14,5 @@ mod properties;
 mod support;
 mod tftp_client;
 mod tftp_loopback;
+mod tftp_narrow;
 mod tftp_wire;

@@ -1,7 +1,7 @@
 //! The listener: takes requests, starts transfers, keeps their number bounded.
 //!
-//! Idea: each transfer is a task with a socket of its own, bound to the address the request came to: the listener's,
-//! or where that is unspecified, the one the kernel's route to the peer starts from. In *single-port* mode all
+//! Idea: each transfer has a socket of its own, connected to its peer and bound to the address the request came to: the
+//! listener's, or where that is unspecified, the one the kernel's route to the peer starts from. In *single-port* mode all
 //! transfers share the listener's port instead, for networks where a reply from another port does not pass (address
 //! translation, Kubernetes services).
 //!
@@ -23,15 +23,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::exchange::Link;
 use super::names::NameError;
 use super::options::Limits;
 use super::packet::{ErrorCode, FileRequest, Packet, PacketError, REQUEST_BYTES_MAX};
-use super::session::{Link, Mail, Session};
+use super::pump::Pumps;
+use super::session::{Mail, Session};
 use super::source::TftpSource;
 use super::transfer::{Outcome, Rollover};
 use crate::counters::CounterSet;
 use crate::rate::{Rate, RateLimiter, RateLimits, Verdict};
-use crate::socket::{UdpOptions, udp_open};
+use crate::socket::{UdpOptions, udp_open_std};
 
 /// Mail waiting for one transfer; more is dropped, as the network might have done.
 const MAILBOX_MAX: usize = 8;
@@ -108,7 +110,6 @@ const EVENTS: &[&str] = &[
     "write_refused",
     "mode_refused",
     "busy",
-    "unknown_transfer",
     "stray",
     "name_trimmed",
     "name_guessed",
@@ -124,7 +125,10 @@ pub struct TftpServer<S> {
     config: Arc<TftpConfig>,
     source: Arc<S>,
     counters: Arc<CounterSet>,
-    socket: Arc<UdpSocket>,
+    socket: UdpSocket,
+    /// The same socket for the threads that send.
+    shared: Arc<std::net::UdpSocket>,
+    pumps: Arc<Pumps>,
 }
 
 /// A transfer, as the listener sees it.
@@ -142,7 +146,7 @@ impl<S: TftpSource> TftpServer<S> {
     /// Opens the socket. Needs CAP_NET_BIND_SERVICE for port 69. Errors: a port in use, an interface that does not
     /// exist.
     pub fn bind(config: TftpConfig, source: S) -> io::Result<Self> {
-        let socket = udp_open(&UdpOptions {
+        let shared = udp_open_std(&UdpOptions {
             address: config.listen,
             interface: config.interface.as_deref(),
             broadcast: false,
@@ -155,7 +159,9 @@ impl<S: TftpSource> TftpServer<S> {
             config: Arc::new(config),
             source: Arc::new(source),
             counters: Arc::new(CounterSet::new(&kinds)),
-            socket: Arc::new(socket),
+            socket: UdpSocket::from_std(shared.try_clone()?)?,
+            shared: Arc::new(shared),
+            pumps: Arc::new(Pumps::start()?),
         })
     }
 
@@ -293,7 +299,7 @@ impl<S: TftpSource> TftpServer<S> {
             self.drop_counted("busy", &"as many transfers as allowed are running");
             return None;
         }
-        let link = match self.link(peer).await {
+        let link = match self.link(peer) {
             Ok(link) => link,
             Err(error) => {
                 self.drop_counted("socket_failed", &error);
@@ -311,46 +317,46 @@ impl<S: TftpSource> TftpServer<S> {
         Some(Session {
             source: Arc::clone(&self.source),
             config: Arc::clone(&self.config),
-            counters: Arc::clone(&self.counters),
-            peer,
+            pumps: Arc::clone(&self.pumps),
             request,
             link,
             mailbox,
             cancel: cancel.clone(),
+            is_repeat_unheard: false,
         })
     }
 
-    async fn link(&self, peer: SocketAddr) -> io::Result<Link> {
-        if self.config.is_single_port {
-            return Ok(Link::Shared(Arc::clone(&self.socket)));
-        }
-        let ip = match self.config.listen.ip() {
-            ip if ip.is_unspecified() => self.route_source(peer).await?,
-            ip => ip,
+    fn link(&self, peer: SocketAddr) -> io::Result<Link> {
+        let socket = if self.config.is_single_port {
+            Arc::clone(&self.shared)
+        } else {
+            Arc::new(self.open_connected(peer)?)
         };
-        self.open(ip).map(Link::Own)
+        Ok(Link {
+            socket,
+            is_own: !self.config.is_single_port,
+            peer,
+            counters: Arc::clone(&self.counters),
+        })
     }
 
-    fn open(&self, ip: IpAddr) -> io::Result<UdpSocket> {
-        udp_open(&UdpOptions {
+    /// A socket for one peer alone. Where the listener's address is unspecified, it has the one of this host from which
+    /// the kernel reaches the peer.
+    fn open_connected(&self, peer: SocketAddr) -> io::Result<std::net::UdpSocket> {
+        let ip = match (self.config.listen.ip(), peer) {
+            (ip, SocketAddr::V4(_)) if ip.is_unspecified() => Ipv4Addr::UNSPECIFIED.into(),
+            (ip, SocketAddr::V6(_)) if ip.is_unspecified() => Ipv6Addr::UNSPECIFIED.into(),
+            (ip, _) => ip,
+        };
+        let socket = udp_open_std(&UdpOptions {
             address: SocketAddr::new(ip, 0),
             interface: self.config.interface.as_deref(),
             broadcast: false,
             reuse_address: false,
             receive_buffer_bytes: None,
-        })
-    }
-
-    /// The address of this host from which the kernel would reach the peer.
-    async fn route_source(&self, peer: SocketAddr) -> io::Result<IpAddr> {
-        let any = if peer.is_ipv4() {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-        } else {
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-        };
-        let socket = self.open(any)?;
-        socket.connect(peer).await?;
-        Ok(socket.local_addr()?.ip())
+        })?;
+        socket.connect(peer)?;
+        Ok(socket)
     }
 
     async fn send_error(&self, code: ErrorCode, message: &str, peer: SocketAddr) {
