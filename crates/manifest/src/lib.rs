@@ -10,6 +10,7 @@
 
 mod class;
 mod codec;
+pub mod diff;
 mod digest;
 mod entry;
 mod error;

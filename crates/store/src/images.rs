@@ -130,7 +130,7 @@ impl Store {
     pub async fn image_list(&self) -> Result<Vec<ImageRecord>, StoreError> {
         sqlx::query_as!(
             ImageRow,
-            "SELECT * FROM images ORDER BY kind, name, version DESC LIMIT 10000"
+            "SELECT * FROM images ORDER BY kind, name, registered_at DESC, version DESC LIMIT 10000"
         )
         .fetch_all(&self.pool)
         .await?
@@ -154,7 +154,7 @@ impl Store {
             "SELECT * FROM images
              WHERE (name = $1 AND ($2::text IS NULL OR version = $2))
                 OR ($3 AND starts_with(encode(digest, 'hex'), lower($4)))
-             ORDER BY version DESC LIMIT 100",
+             ORDER BY registered_at DESC, version DESC LIMIT 100",
             name,
             version,
             hexadecimal,
@@ -182,7 +182,7 @@ impl Store {
     pub async fn image_newest(&self, kind: &str) -> Result<Option<ImageRecord>, StoreError> {
         sqlx::query_as!(
             ImageRow,
-            "SELECT * FROM images WHERE kind = $1 ORDER BY version DESC LIMIT 1",
+            "SELECT * FROM images WHERE kind = $1 ORDER BY registered_at DESC, version DESC LIMIT 1",
             kind
         )
         .fetch_optional(&self.pool)

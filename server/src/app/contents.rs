@@ -112,7 +112,7 @@ pub async fn keep(app: &App, node: NodeId, digest: Digest, content: &[u8]) -> Re
     Ok(app.store.content_put(&[(digest, content)], false).await?)
 }
 
-fn is_text(content: &[u8]) -> bool {
+pub(super) fn is_text(content: &[u8]) -> bool {
     content.len() <= TEXT_FILE_BYTES_MAX && !content.contains(&0) && std::str::from_utf8(content).is_ok()
 }
 
@@ -126,7 +126,7 @@ pub struct VariantDiff {
 }
 
 impl VariantDiff {
-    fn none(reason: &str) -> Self {
+    pub(super) fn none(reason: &str) -> Self {
         Self {
             unified: None,
             reason: Some(reason.to_owned()),
@@ -164,7 +164,7 @@ pub async fn diff(app: &App, group: Digest, variant: Digest) -> Result<VariantDi
     };
     Ok(match (old, new) {
         (Some(old), Some(new)) => VariantDiff {
-            unified: Some(unified(&difference.key, &old, &new)),
+            unified: Some(unified(&difference.key, ("expected", &old), ("actual", &new))),
             reason: None,
         },
         (None, _) => VariantDiff::none("the expected content is no text, or larger than 64 KiB"),
@@ -192,11 +192,12 @@ async fn side_text(app: &App, node: NodeId, side: &Attributes) -> Result<Option<
     Ok(None)
 }
 
-fn unified(key: &str, old: &str, new: &str) -> String {
+/// Two texts, each with what it is, as a unified diff.
+pub(super) fn unified(key: &str, (old_is, old): (&str, &str), (new_is, new): (&str, &str)) -> String {
     TextDiff::from_lines(old, new)
         .unified_diff()
         .context_radius(CONTEXT_LINES)
-        .header(&format!("{key} (expected)"), &format!("{key} (actual)"))
+        .header(&format!("{key} ({old_is})"), &format!("{key} ({new_is})"))
         .to_string()
 }
 
@@ -228,7 +229,11 @@ mod tests {
 
     #[test]
     fn a_diff_shows_the_lines_around_a_change() {
-        let text = unified("/etc/motd", "a\nb\nc\nd\ne\nf\ng\n", "a\nb\nc\nd\nE\nf\ng\n");
+        let text = unified(
+            "/etc/motd",
+            ("expected", "a\nb\nc\nd\ne\nf\ng\n"),
+            ("actual", "a\nb\nc\nd\nE\nf\ng\n"),
+        );
         assert!(
             text.starts_with("--- /etc/motd (expected)\n+++ /etc/motd (actual)\n@@ "),
             "{text}"

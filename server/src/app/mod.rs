@@ -16,6 +16,7 @@ pub mod drift;
 pub mod enrol;
 pub mod error;
 pub mod foreign_lease;
+pub mod image_diff;
 pub mod images;
 pub mod leases;
 pub mod nodes;

@@ -174,6 +174,19 @@ pub enum ImageCommand {
         /// NAME, NAME@VERSION, or a digest's beginning
         image: String,
     },
+    /// Show what is different between two image versions
+    Diff {
+        /// NAME, NAME@VERSION, or a digest's beginning
+        before: String,
+        /// The one it is compared with
+        now: String,
+        /// Show what is different in the text of this file
+        #[arg(long, value_name = "PATH")]
+        text: Option<String>,
+        /// Show all paths, not only the first 50
+        #[arg(long)]
+        all: bool,
+    },
     /// Remove an image version that nothing uses
     Remove {
         /// NAME, NAME@VERSION, or a digest's beginning
@@ -193,6 +206,24 @@ pub enum ImageCommand {
         #[arg(long, value_name = "FILE")]
         agent: Option<PathBuf>,
     },
+    /// Check a recipe, and those it extends, without building anything
+    Check {
+        /// Folder of the recipe (images/debian-12-lab)
+        dir: PathBuf,
+    },
+    /// Look up today's packages of a recipe, as root, and write its lock
+    ///
+    /// An image with a lock (image.lock beside image.yaml) is built from exactly these packages, and twice the same image
+    /// to the byte.
+    Update {
+        /// Folder of the recipe (images/debian-12-lab)
+        dir: PathBuf,
+        /// Where the data is.
+        #[command(flatten)]
+        place: PlaceArguments,
+    },
+    /// Print the JSON Schema of recipes, for editors
+    Schema,
     /// Publish an agent binary: nodes get it at their next installation
     PublishAgent {
         /// The agent binary

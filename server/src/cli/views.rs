@@ -312,6 +312,50 @@ pub struct ImageCheck {
     pub damaged_count: u64,
 }
 
+/// A path in one image.
+#[derive(Debug, Deserialize)]
+pub struct ImagePath {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub mode: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub class: String,
+    pub size: Option<u64>,
+    pub target: Option<String>,
+}
+
+/// A path that two images have otherwise.
+#[derive(Debug, Deserialize)]
+pub struct ImagePathDifference {
+    pub path: String,
+    pub fields: Vec<String>,
+    pub before: Option<ImagePath>,
+    pub now: Option<ImagePath>,
+}
+
+/// A fact that two images have otherwise.
+#[derive(Debug, Deserialize)]
+pub struct ImageFactDifference {
+    pub area: String,
+    pub name: String,
+    pub before: Option<String>,
+    pub now: Option<String>,
+}
+
+/// What is different between two images.
+#[derive(Debug, Deserialize)]
+pub struct ImageDiff {
+    pub before: Image,
+    pub now: Image,
+    pub facts: Vec<ImageFactDifference>,
+    pub paths: Vec<ImagePathDifference>,
+    pub paths_added: u64,
+    pub paths_removed: u64,
+    pub paths_changed: u64,
+    pub bytes_new: u64,
+}
+
 /// The same thing wrong on some nodes.
 #[derive(Debug, Deserialize)]
 pub struct Group {

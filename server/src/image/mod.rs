@@ -18,12 +18,13 @@ pub mod build;
 mod class_lists;
 mod download;
 pub mod keys;
+pub mod lock;
 pub mod recipe;
 pub mod store;
 pub mod verify;
 pub mod yaml;
 
-pub use build::{BuildError, BuildRequest, BuiltImage, Progress, build, build_agent_layer};
+pub use build::{BuildError, BuildRequest, BuiltImage, LockUpdate, Progress, build, build_agent_layer, lock_update};
 pub use download::{Download, PIECE_BYTES};
 pub use keys::{KeyError, Keys, TrustedKeys};
 pub use recipe::{Recipe, RecipeError};

@@ -32,7 +32,7 @@ pub enum YamlError {
         bytes: u64,
     },
     /// The text is no YAML, or not what was expected there.
-    #[error("{}:{line}:{column}: {problem}", path.display())]
+    #[error("{}:{line}:{column}: {problem}{snippet}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -42,8 +42,13 @@ pub enum YamlError {
         column: u64,
         /// What was found and what was expected.
         problem: String,
+        /// The line with the column marked, on lines of its own; empty where the place is unknown.
+        snippet: String,
     },
 }
+
+/// Characters of a line that a snippet shows.
+const SNIPPET_CHARS: usize = 160;
 
 /// Reads a YAML file.
 ///
@@ -85,8 +90,30 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, YamlErro
             line,
             column,
             problem,
+            snippet: snippet(text, line, column),
         }
     })
+}
+
+/// The line of an error with its column marked.
+fn snippet(text: &str, line: u64, column: u64) -> String {
+    let (Ok(number), Ok(column)) = (usize::try_from(line), usize::try_from(column)) else {
+        return String::new();
+    };
+    let Some(content) = number.checked_sub(1).and_then(|index| text.lines().nth(index)) else {
+        return String::new();
+    };
+    let shown: String = content
+        .chars()
+        .take(SNIPPET_CHARS)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let margin = " ".repeat(line.to_string().len());
+    let mark = column.saturating_sub(1);
+    if mark >= SNIPPET_CHARS {
+        return format!("\n{margin} |\n{line} | {shown}");
+    }
+    format!("\n{margin} |\n{line} | {shown}\n{margin} | {}^", " ".repeat(mark))
 }
 
 #[cfg(test)]
@@ -115,5 +142,12 @@ mod tests {
             assert!(error.starts_with(place), "{error} should start with {place}");
             assert!(error.contains(expected), "{error} should say {expected}");
         }
+    }
+
+    #[test]
+    fn an_error_shows_the_line() {
+        let text = "name: a\ncount: many\n";
+        let error = parse::<Sample>(Path::new("x.yaml"), text).unwrap_err().to_string();
+        assert!(error.ends_with("\n  |\n2 | count: many\n  |        ^"), "{error}");
     }
 }

@@ -315,3 +315,40 @@ fn remediation_planned_and_carried_out() {
     check("remediation_runs", &render::runs(&runs, &context(None)));
     check("remediation_run", &render::run(&runs[0], &context(None)));
 }
+
+#[test]
+fn what_is_different_between_two_images() {
+    let image = |version: &str| {
+        json!({
+            "digest": "cd".repeat(32), "kind": "os", "name": "debian-12-lab", "version": version,
+            "description": null, "architecture": "amd64", "files": 1, "content_bytes": 1, "stored_bytes": 1,
+            "files_by_class": {}, "registered_at": "2026-01-01T00:10:00Z",
+        })
+    };
+    let path = |mode: &str, size: u64| {
+        json!({
+            "type": "file", "mode": mode, "uid": 0, "gid": 0, "class": "pinned", "size": size, "target": null,
+        })
+    };
+    let diff = json!({
+        "before": image("20260101T000000Z"), "now": image("20260201T000000Z"),
+        "facts": [
+            { "area": "kernel", "name": "release", "before": "6.1.0-1-amd64", "now": "6.1.0-2-amd64" },
+            { "area": "package", "name": "bash:amd64", "before": "5.2.15-2", "now": null },
+            { "area": "package", "name": "zsh:amd64", "before": null, "now": "5.9-4" },
+        ],
+        "paths": [
+            { "path": "/bin/sh", "fields": ["link"], "before": { "type": "symlink", "mode": "0777", "uid": 0, "gid": 0,
+              "class": "pinned", "size": null, "target": "bash" }, "now": { "type": "symlink", "mode": "0777", "uid": 0,
+              "gid": 0, "class": "pinned", "size": null, "target": "zsh" } },
+            { "path": "/etc/a", "fields": ["content", "mode"], "before": path("0644", 10), "now": path("0600", 20_000) },
+            { "path": "/etc/b", "fields": [], "before": path("0644", 10), "now": null },
+            { "path": "/etc/c\u{1b}]0;x", "fields": [], "before": null, "now": path("0644", 10) },
+        ],
+        "paths_added": 1, "paths_removed": 1, "paths_changed": 2, "bytes_new": 20_010,
+    });
+    let diff: views::ImageDiff = view(&diff);
+    check("image_diff", &render::image_diff(&diff, &context(None), 50));
+    let text = render::image_diff(&diff, &context(None), 3);
+    assert!(text.contains("and 1 more: --all"), "{text}");
+}

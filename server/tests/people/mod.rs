@@ -3,6 +3,7 @@
 mod access;
 mod discovery;
 mod drift;
+mod images;
 mod nodes;
 mod openapi;
 mod rack_plan;

@@ -9,7 +9,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
-use manifest::{Digest, Header, Manifest, ManifestKind};
+use manifest::packs::{PackWriter, StoredPack};
+use manifest::{Digest, Entry, EntryKind, FileContent, Header, Manifest, ManifestKind, PathClass, Xattrs};
 use plumbline::app::App;
 use plumbline::config::Config;
 use plumbline::image::ImageParts;
@@ -165,20 +166,68 @@ impl Server {
             "agent" => ManifestKind::Agent,
             _ => ManifestKind::Deployer,
         };
-        let manifest = Manifest::new(Header::new(manifest_kind, name, version), Vec::new()).unwrap();
+        self.image_of(Header::new(manifest_kind, name, version), &[]).await
+    }
+
+    /// Registers an image of these files: path, permission bits, content.
+    pub async fn image_of(&self, header: Header, files: &[(&str, u32, &str)]) -> Digest {
+        let (name, version, kind) = (header.name.clone(), header.version.clone(), header.kind);
+        let entry = |path: &str, mode, kind| Entry {
+            path: path.parse().unwrap(),
+            class: PathClass::Pinned,
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            mtime: 0,
+            xattrs: Xattrs::new(),
+        };
+        let mut entries: Vec<Entry> = files
+            .iter()
+            .map(|(path, mode, content)| {
+                let content = FileContent {
+                    size: content.len() as u64,
+                    digest: Digest::of(content.as_bytes()),
+                };
+                entry(path, *mode, EntryKind::File(Some(content)))
+            })
+            .collect();
+        let mut folders: Vec<_> = entries.iter().filter_map(|entry| entry.path.parent()).collect();
+        folders.sort();
+        folders.dedup();
+        entries.extend(
+            folders
+                .iter()
+                .map(|path| entry(&path.to_string(), 0o755, EntryKind::Directory)),
+        );
+        let manifest = Manifest::new(header, entries).unwrap();
         let bytes = manifest.encode().unwrap();
+
+        let mut packs = Vec::new();
+        let mut writer = PackWriter::new(|pack: StoredPack<'_>| {
+            packs.push((pack.digest, pack.bytes.to_vec()));
+            Ok(())
+        });
+        for (_, _, content) in files.iter().filter(|(_, _, content)| !content.is_empty()) {
+            let digest = Digest::of(content.as_bytes());
+            writer.add(digest, content.len() as u64, content.as_bytes()).unwrap();
+        }
+        let index = writer.finish().unwrap();
+        for (digest, bytes) in packs {
+            self.app.images.put_pack(digest, bytes.into()).await.unwrap();
+        }
         let parts = ImageParts {
-            signature: self.app.keys.image.sign(&bytes, name).unwrap(),
+            signature: self.app.keys.image.sign(&bytes, &name).unwrap(),
             manifest: bytes.into(),
-            packs: Default::default(),
+            packs: index,
             artifacts: Vec::new(),
         };
         let digest = self.app.images.put_image(parts).await.unwrap();
         let image = NewImage {
             digest,
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            version: version.to_owned(),
+            kind: kind.as_str().to_owned(),
+            name,
+            version,
             description: None,
             architecture: "amd64".to_owned(),
             files: 3,

@@ -212,6 +212,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/images/{reference}/diff/{other}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tells what is different between two image versions of one kind. */
+        get: operations["image_diff"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/images/{reference}/diff/{other}/text": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tells what is different in the text of one file of two image versions. */
+        get: operations["image_diff_text"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/images/{reference}/verify": {
         parameters: {
             query?: never;
@@ -1187,6 +1221,17 @@ export interface components {
             /** @description What went wrong, for people. */
             error: string;
         };
+        /** @description Something beside the files that is different. */
+        FactDifference: {
+            /** @description `kernel`, `package`, `unit`, `sysctl`, `module`, `user`, `group`, `filesystem`. */
+            area: string;
+            /** @description It before; none when it is new. */
+            before?: string | null;
+            /** @description Its name there. */
+            name: string;
+            /** @description It now; none when it is gone. */
+            now?: string | null;
+        };
         /** @description Something that was measured. */
         Figure: {
             /** @description What: `download`, `nvme0n1 read`. */
@@ -1379,6 +1424,28 @@ export interface components {
             signature_problem?: string | null;
             /** @description The key that signed it (`image`, `agent-release`), when the signature holds. */
             signed_by?: string | null;
+        };
+        /** @description What is different between two image versions. */
+        ImageDiff: {
+            /** @description The one. */
+            before: components["schemas"]["ImageRecord"];
+            /**
+             * Format: int64
+             * @description Bytes of contents that only the other has: what a node of the one lacks, uncompressed.
+             */
+            bytes_new: number;
+            /** @description Kernel, packages, units and so on, by area and name. */
+            facts: components["schemas"]["FactDifference"][];
+            /** @description The other. */
+            now: components["schemas"]["ImageRecord"];
+            /** @description Paths in their order, at most 10,000. */
+            paths: components["schemas"]["PathDifference"][];
+            /** @description How many paths are new. */
+            paths_added: number;
+            /** @description How many paths both have and are different. */
+            paths_changed: number;
+            /** @description How many paths are gone. */
+            paths_removed: number;
         };
         /** @description A registered image version. */
         ImageRecord: {
@@ -1937,6 +2004,48 @@ export interface components {
              * @description Nodes that have been in their state for longer than it should take.
              */
             nodes_overdue: number;
+        };
+        /** @description A path that is different. */
+        PathDifference: {
+            before?: components["schemas"]["PathState"] | null;
+            /**
+             * @description What is different of a path that both have: `type`, `content`, `link`, `device`, `mode`, `owner`, `xattrs`,
+             *     `class`.
+             */
+            fields: string[];
+            now?: components["schemas"]["PathState"] | null;
+            /** @description The path, escaped. */
+            path: string;
+        };
+        /** @description A path in one image. */
+        PathState: {
+            /** @description Its class. */
+            class: string;
+            /** @description A file's SHA-256. */
+            digest?: string | null;
+            /**
+             * Format: int32
+             * @description Group.
+             */
+            gid: number;
+            /** @description Permission bits, four octal digits. */
+            mode: string;
+            /**
+             * Format: int64
+             * @description A file's size in bytes.
+             */
+            size?: number | null;
+            /** @description A link's target. */
+            target?: string | null;
+            /** @description `file`, `directory`, `symlink`, …. */
+            type: string;
+            /**
+             * Format: int32
+             * @description Owner.
+             */
+            uid: number;
+            /** @description Names of its extended attributes. */
+            xattrs: string[];
         };
         /** @description A PCI function. */
         PciDevice: {
@@ -2935,6 +3044,73 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    image_diff: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `name`, `name@version`, or a digest's beginning. */
+                reference: string;
+                /** @description The one it is compared with, likewise. */
+                other: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageDiff"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    image_diff_text: {
+        parameters: {
+            query: {
+                /** @description Its path in the images, escaped as everywhere. */
+                path: string;
+            };
+            header?: never;
+            path: {
+                /** @description `name`, `name@version`, or a digest's beginning. */
+                reference: string;
+                /** @description The one it is compared with, likewise. */
+                other: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VariantDiff"];
+                };
             };
             "4XX": {
                 headers: {

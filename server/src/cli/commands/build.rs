@@ -56,7 +56,7 @@ pub async fn agent_publish(output: Output, binary: &Path, place: &PlaceArguments
 }
 
 /// The data folder, and the folder of the boot loaders. With `--data-dir` and no configuration named, none is read.
-fn folders(place: &PlaceArguments) -> anyhow::Result<(PathBuf, PathBuf)> {
+pub(super) fn folders(place: &PlaceArguments) -> anyhow::Result<(PathBuf, PathBuf)> {
     if let (Some(data_dir), None) = (&place.data_dir, &place.config.config) {
         return Ok((data_dir.clone(), LOADERS_DEFAULT.into()));
     }
@@ -93,12 +93,12 @@ fn show(output: Output, built: &BuiltImage) -> anyhow::Result<()> {
 }
 
 /// What a build says: on a terminal one line that moves, below the stages that are done; elsewhere a line each.
-struct Lines {
+pub(super) struct Lines {
     bar: Option<ProgressBar>,
 }
 
 impl Lines {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4}  {prefix:<10} {wide_msg}") {
@@ -110,7 +110,7 @@ impl Lines {
         Self { bar }
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use reqwest::Method;
 
-use super::build;
+use super::{build, recipe};
 use crate::cli::arguments::ImageCommand;
 use crate::cli::client::Client;
 use crate::cli::output::Output;
@@ -26,6 +26,23 @@ pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand)
             }
             Ok(())
         }
+        ImageCommand::Diff {
+            before,
+            now,
+            text: Some(path),
+            ..
+        } => {
+            let asked = [("path", path.clone())];
+            let answer = client()?
+                .get_with(&["images", before, "diff", now, "text"], &asked)
+                .await?;
+            output.show(&answer, render::diff)
+        }
+        ImageCommand::Diff { before, now, all, .. } => {
+            let answer = client()?.get(&["images", before, "diff", now]).await?;
+            let paths = if *all { usize::MAX } else { render::DIFF_PATHS };
+            output.show(&answer, |diff, context| render::image_diff(diff, context, paths))
+        }
         ImageCommand::Remove { image } => {
             client()?.send(Method::DELETE, &["images", image], None).await?;
             output.say(&format!("{image} is removed"))
@@ -36,6 +53,9 @@ pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand)
             loaders,
             agent,
         } => build::image_build(output, dir, place, loaders.as_deref(), agent.as_deref()).await,
+        ImageCommand::Check { dir } => recipe::image_check(output, dir),
+        ImageCommand::Update { dir, place } => recipe::image_update(output, dir, place).await,
+        ImageCommand::Schema => recipe::image_schema(output),
         ImageCommand::PublishAgent { binary, place } => build::agent_publish(output, binary, place).await,
     }
 }

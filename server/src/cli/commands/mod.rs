@@ -9,6 +9,7 @@ mod images;
 mod maintenance;
 mod nodes;
 mod rack_plan;
+mod recipe;
 mod remediation;
 mod rules;
 mod session;

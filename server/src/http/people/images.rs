@@ -5,11 +5,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use serde::Deserialize;
 use store::ImageRecord;
 
 use super::Limits;
-use super::extract::Named;
+use super::extract::{Asked, Named};
 use super::identity::{Admin, Viewer};
+use crate::app::contents::VariantDiff;
+use crate::app::image_diff::{self, ImageDiff};
 use crate::app::images::{self, ImageCheck};
 use crate::app::{App, AppError};
 use crate::http::error::ErrorBody;
@@ -46,6 +49,43 @@ pub(super) async fn image_verify(
     let busy = |_| AppError::Unavailable("an image is being checked already: try again when it is done".to_owned());
     let _turn = limits.verifies.try_acquire().map_err(busy)?;
     Ok(Json(images::image_verify(&app, &reference).await?))
+}
+
+/// Tells what is different between two image versions of one kind.
+#[utoipa::path(get, path = "/images/{reference}/diff/{other}", tag = "images",
+    params(("reference" = String, Path, description = "`name`, `name@version`, or a digest's beginning."),
+        ("other" = String, Path, description = "The one it is compared with, likewise.")),
+    responses((status = 200, body = ImageDiff), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_diff(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named((before, now)): Named<(String, String)>,
+) -> Result<Json<ImageDiff>, AppError> {
+    Ok(Json(image_diff::image_diff(&app, &before, &now).await?))
+}
+
+/// Which file is asked about.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DiffText {
+    /// Its path in the images, escaped as everywhere.
+    path: String,
+}
+
+/// Tells what is different in the text of one file of two image versions.
+#[utoipa::path(get, path = "/images/{reference}/diff/{other}/text", tag = "images",
+    params(("reference" = String, Path, description = "`name`, `name@version`, or a digest's beginning."),
+        ("other" = String, Path, description = "The one it is compared with, likewise."), DiffText),
+    responses((status = 200, body = VariantDiff), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_diff_text(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named((before, now)): Named<(String, String)>,
+    Asked(asked): Asked<DiffText>,
+) -> Result<Json<VariantDiff>, AppError> {
+    Ok(Json(
+        image_diff::image_diff_text(&app, &before, &now, &asked.path).await?,
+    ))
 }
 
 /// Removes an image version that no node and no deployment uses.

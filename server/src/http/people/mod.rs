@@ -153,6 +153,8 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(images::image_list))
         .routes(routes!(images::image_get, images::image_remove))
         .routes(routes!(images::image_verify))
+        .routes(routes!(images::image_diff))
+        .routes(routes!(images::image_diff_text))
         .routes(routes!(drift::drift_groups))
         .routes(routes!(drift::drift_variants))
         .routes(routes!(drift::drift_diff))

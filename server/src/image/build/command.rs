@@ -55,11 +55,21 @@ pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
 /// In mount and process namespaces of its own: when it ends, `/proc` and `/dev` are gone from the tree and nothing it
 /// started lives on, however it ended.
 pub(super) fn command_in(root: &Path, program: &str, epoch: i64) -> Command {
+    command_within(&[], root, program, epoch)
+}
+
+/// As [`command_in`], without any network.
+pub(super) fn command_isolated(root: &Path, program: &str, epoch: i64) -> Command {
+    command_within(&["--net"], root, program, epoch)
+}
+
+fn command_within(namespaces: &[&str], root: &Path, program: &str, epoch: i64) -> Command {
     // The tree comes as $0, so that no path is ever part of the script.
     let script = "mount -t proc proc \"$0/proc\" && mount --bind /dev \"$0/dev\" && exec chroot \"$0\" \"$@\"";
     let mut command = command("unshare");
     command
         .args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"])
+        .args(namespaces)
         .args(["sh", "-c", script])
         .arg(root)
         .arg(program)

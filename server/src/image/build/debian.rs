@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::recipe::{Distribution, KernelRecipe};
+use super::super::recipe::{AptSource, Beside, Distribution, KernelRecipe, Word};
 use super::command::{command, output, run};
 use super::{Build, BuildError, sources};
 
@@ -18,8 +18,11 @@ pub(super) const PROGRAMS: [(&str, &str); 5] = [
 
 /// Name of the source file in the build's folder; mmdebstrap puts a number before it in the tree.
 const SOURCES: &str = "plumbline.sources";
+/// Where a lock's pins lie while packages are chosen.
+const PINS: &str = "/etc/apt/preferences.d/plumbline-lock";
 /// What mmdebstrap writes for apt, and no image should hold.
-pub(super) const LEFT_BEHIND: [&str; 2] = [
+pub(super) const LEFT_BEHIND: [&str; 3] = [
+    PINS,
     "/etc/apt/sources.list.d/????plumbline.sources",
     "/etc/apt/apt.conf.d/99mmdebstrap",
 ];
@@ -43,31 +46,34 @@ pub(super) enum Extent {
     Unpack,
 }
 
+/// What a tree is made of.
+pub(super) struct Wanted<'a> {
+    pub(super) distribution: &'a Distribution,
+    /// The keyring of the distribution's mirror, where it has one of its own.
+    pub(super) keyring: Option<&'a Beside>,
+    /// Package sources beside the distribution's.
+    pub(super) apt_sources: &'a [(AptSource, Beside)],
+    pub(super) kernel: &'a KernelRecipe,
+    pub(super) packages: &'a [Word],
+}
+
 /// Makes a tree of these packages.
-pub(super) fn tree(
-    build: &Build,
-    distribution: &Distribution,
-    kernel: &KernelRecipe,
-    packages: &[String],
-    extent: Extent,
-) -> Result<PathBuf, BuildError> {
+pub(super) fn tree(build: &Build, wanted: &Wanted<'_>, extent: Extent) -> Result<PathBuf, BuildError> {
+    let distribution = wanted.distribution;
     if !rustix::process::geteuid().is_root() {
         return Err(BuildError::NotRoot);
     }
     super::command::require(&PROGRAMS)?;
     let list = build.work.join(SOURCES);
-    let text = sources::read(Path::new("/etc/apt"), distribution)?;
+    let text = sources::text(Path::new("/etc/apt"), wanted, &build.work)?;
     std::fs::write(&list, text).map_err(BuildError::io(format!("writing {}", list.display())))?;
     let mut apt_config = command("apt-config");
     apt_config.args(["dump", "Acquire"]);
     let settings = String::from_utf8_lossy(&output("apt-config", apt_config)?).into_owned();
 
     let root = build.work.join("root");
-    let mut packages: Vec<_> = packages
-        .iter()
-        .map(String::as_str)
-        .chain([kernel.package.as_str()])
-        .collect();
+    let mut packages: Vec<_> = wanted.packages.iter().map(Word::as_str).collect();
+    packages.push(wanted.kernel.package.as_str());
     packages.sort_unstable();
     packages.dedup();
     build
@@ -94,7 +100,7 @@ pub(super) fn tree(
         Extent::Install => {
             mmdebstrap.arg(format!(
                 "--variant={}",
-                distribution.variant.as_deref().unwrap_or("minbase")
+                distribution.variant.as_ref().map_or("minbase", Word::as_str)
             ));
         }
         Extent::Unpack => {
@@ -104,7 +110,17 @@ pub(super) fn tree(
     for setting in acquire_settings(&settings) {
         mmdebstrap.arg(format!("--aptopt={setting}"));
     }
-    mmdebstrap.arg(&distribution.suite).arg(&root).arg(&list);
+    if let Some(proxy) = &distribution.proxy {
+        // After the machine's own: apt takes the last.
+        mmdebstrap.arg(format!("--aptopt=Acquire::http::Proxy \"{proxy}\""));
+        mmdebstrap.arg(format!("--aptopt=Acquire::https::Proxy \"{proxy}\""));
+    }
+    if let Some((_, lock)) = &build.lock {
+        let pins = build.work.join("pins");
+        std::fs::write(&pins, lock.pins()).map_err(BuildError::io("writing the lock's pins"))?;
+        mmdebstrap.arg(format!("--setup-hook=upload {} {PINS}", pins.display()));
+    }
+    mmdebstrap.arg(distribution.suite.as_str()).arg(&root).arg(&list);
     run("mmdebstrap", "packages", mmdebstrap, &build.reporter)?;
     Ok(root)
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use manifest::{Digest, Entry, EntryKind, FileContent, Header, Kernel, ManifestKind, Package, PathClass, Xattrs};
 use rustix::fs::{CWD, FileType, Mode};
@@ -62,15 +62,10 @@ pub(super) fn build(
         });
     }
     require(&[("depmod", "kmod")])?;
-    let source = debian::tree(
-        build,
-        &recipe.distribution,
-        &recipe.kernel,
-        &recipe.packages,
-        Extent::Unpack,
-    )?;
+    let source = unpack(build, recipe)?;
     let release = debian::kernel_release(&source)?;
     let packages = unpacked_packages(&source)?;
+    build.check_lock(&packages)?;
 
     build.reporter.say("compose", "programs")?;
     let root = build.work.join("initramfs");
@@ -111,6 +106,22 @@ pub(super) fn build(
     store(build, recipe, release, packages, kernel, archive)
 }
 
+/// The packages that the recipe draws from.
+pub(super) fn packages(build: &Build, recipe: &DeployerRecipe) -> Result<Vec<Package>, BuildError> {
+    unpacked_packages(&unpack(build, recipe)?)
+}
+
+fn unpack(build: &Build, recipe: &DeployerRecipe) -> Result<PathBuf, BuildError> {
+    let wanted = debian::Wanted {
+        distribution: &recipe.distribution,
+        keyring: recipe.distribution_keyring.as_ref(),
+        apt_sources: &[],
+        kernel: &recipe.kernel,
+        packages: &recipe.packages,
+    };
+    debian::tree(build, &wanted, Extent::Unpack)
+}
+
 /// Loaders and the kernel's decompressor count in 32 bits, and BIOS machines have little memory below 4 GiB: what is
 /// large is fetched by the deployer, never loaded with it.
 fn check_boot_bytes(kernel: u64, archive: u64) -> Result<(), BuildError> {
@@ -140,7 +151,12 @@ fn store(
         release,
         image,
         initramfs,
-        command_line: recipe.kernel.command_line.clone(),
+        command_line: recipe
+            .kernel
+            .command_line
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
     });
     let entry = |path: &str, content: &[u8]| -> Result<Entry, BuildError> {
         Ok(Entry {

@@ -7,6 +7,7 @@ use manifest::{ManifestError, TreePath};
 use super::super::keys::KeyError;
 use super::super::recipe::RecipeError;
 use super::super::store::StoreError;
+use super::super::yaml::YamlError;
 
 /// A build that did not come to an image. Nothing of it is in the store then.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,20 @@ pub enum BuildError {
     /// The recipe cannot be used.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
+    /// The recipe's lock cannot be used.
+    #[error(transparent)]
+    Lock(#[from] YamlError),
+    /// The packages are not those of the lock.
+    #[error(
+        "the packages differ from {}: {changes}; plumbline image update takes the new ones",
+        path.display()
+    )]
+    LockDiffers {
+        /// The lock.
+        path: PathBuf,
+        /// What differs.
+        changes: String,
+    },
     /// A signing key cannot be read or made.
     #[error(transparent)]
     Key(#[from] KeyError),

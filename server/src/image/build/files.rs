@@ -61,7 +61,7 @@ fn copy_folder(from: &Path, root: &Path, at: &TreePath) -> Result<(), BuildError
                 }
                 None => {
                     fs::create_dir(&target).map_err(failed(&source))?;
-                    set_owner_mode(&target, 0, 0, 0o755)?;
+                    own(&target, 0, 0, 0o755)?;
                 }
             }
             copy_folder(&source, root, &path)?;
@@ -78,7 +78,7 @@ fn copy_folder(from: &Path, root: &Path, at: &TreePath) -> Result<(), BuildError
         } else {
             let executable = item.metadata().map_err(failed(&source))?.mode() & 0o100 != 0;
             fs::copy(&source, &target).map_err(failed(&source))?;
-            set_owner_mode(&target, 0, 0, if executable { 0o755 } else { 0o644 })?;
+            own(&target, 0, 0, if executable { 0o755 } else { 0o644 })?;
         }
     }
     Ok(())
@@ -95,7 +95,7 @@ pub(super) fn write(root: &Path, path: &TreePath, content: &[u8]) -> Result<(), 
         fs::remove_file(&target).map_err(BuildError::io(format!("replacing {path}")))?;
     }
     fs::write(&target, content).map_err(BuildError::io(format!("writing {path}")))?;
-    set_owner_mode(&target, 0, 0, 0o644)
+    own(&target, 0, 0, 0o644)
 }
 
 /// Makes a folder of the tree and those on its way, mode 0755.
@@ -108,7 +108,7 @@ pub(super) fn create_folders(root: &Path, path: &TreePath) -> Result<(), BuildEr
         create_folders(root, &parent)?;
     }
     fs::create_dir(&target).map_err(BuildError::io(format!("making {path}")))?;
-    set_owner_mode(&target, 0, 0, 0o755)
+    own(&target, 0, 0, 0o755)
 }
 
 /// Sets owner and mode of the paths that the recipe names.
@@ -117,7 +117,7 @@ pub(super) fn apply_modes(root: &Path, modes: &[ModeRule]) -> Result<(), BuildEr
         check_way(root, &rule.path)?;
         let target = place(root, &rule.path);
         match target.symlink_metadata() {
-            Ok(found) if !found.is_symlink() => set_owner_mode(&target, rule.uid, rule.gid, rule.mode.0)?,
+            Ok(found) if !found.is_symlink() => own(&target, rule.uid, rule.gid, rule.mode.0)?,
             _ => {
                 let problem = "modes names it, expected a file or folder there".to_owned();
                 let path = rule.path.clone();
@@ -128,7 +128,13 @@ pub(super) fn apply_modes(root: &Path, modes: &[ModeRule]) -> Result<(), BuildEr
     Ok(())
 }
 
-fn set_owner_mode(target: &Path, uid: u32, gid: u32, mode: u32) -> Result<(), BuildError> {
+/// Sets owner and mode of a file or folder that is there.
+pub(super) fn set_owner_mode(root: &Path, path: &TreePath, uid: u32, gid: u32, mode: u32) -> Result<(), BuildError> {
+    check_way(root, path)?;
+    own(&place(root, path), uid, gid, mode)
+}
+
+fn own(target: &Path, uid: u32, gid: u32, mode: u32) -> Result<(), BuildError> {
     let failed = || BuildError::io(format!("owner and mode of {}", target.display()));
     // Changing the owner clears setuid: mode comes last.
     lchown(target, Some(uid), Some(gid)).map_err(failed())?;

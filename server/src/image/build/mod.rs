@@ -7,6 +7,7 @@
 //! Refused: fakeroot and user namespaces (owners above the mapped range and file capabilities do not survive them), and
 //! loop devices (a folder holds everything a manifest can say).
 
+mod accounts;
 mod agent_layer;
 mod clean;
 mod command;
@@ -15,6 +16,7 @@ mod deployer;
 mod error;
 mod facts;
 mod files;
+mod hooks;
 mod identity;
 mod initramfs;
 mod modules;
@@ -29,12 +31,13 @@ use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use manifest::{Digest, ManifestKind};
+use manifest::{Digest, ManifestKind, Package};
 
 pub use error::BuildError;
 pub use progress::Progress;
 
 use super::keys::Keys;
+use super::lock::{self, LOCK_FILE, Lock, LockChange};
 use super::recipe::{FILES_FOLDER, Recipe};
 use super::store::ImageStore;
 use progress::Reporter;
@@ -61,7 +64,8 @@ pub struct BuiltImage {
     pub kind: ManifestKind,
     /// Image name.
     pub name: String,
-    /// Version: the instant the build began (UTC), `20260102T030405Z`.
+    /// Version: the instant the build began (UTC), `20260102T030405Z`; with a lock its instant, and the beginning of the
+    /// recipe's digest, `20260102T030405Z-0123abcd`.
     pub version: String,
     /// Paths in the manifest.
     pub paths: u64,
@@ -83,16 +87,79 @@ pub struct BuiltImage {
 /// [`BuildError`], which says what to do where there is something to do.
 pub async fn build(request: BuildRequest, progress: &dyn Progress) -> Result<BuiltImage, BuildError> {
     let data_dir = request.data_dir.clone();
-    blocking(data_dir, progress, move |build| {
-        let recipe = Recipe::load(&request.recipe_dir)?;
+    blocking(data_dir, progress, move |mut build| {
+        let folder = &request.recipe_dir;
+        let recipe = Recipe::load(folder)?;
+        if let Some(lock) = Lock::load(folder)? {
+            let digest = lock::recipe_digest(folder, &recipe)
+                .map_err(|(path, error)| BuildError::io(format!("reading {}", path.display()))(error))?;
+            build.epoch = lock.epoch();
+            build.version = locked_version(lock.epoch(), digest);
+            build.lock = Some((folder.join(LOCK_FILE), lock));
+        }
         build
             .reporter
             .say("start", format!("{} {}", recipe.name(), build.version))?;
-        let files = request.recipe_dir.join(FILES_FOLDER);
         match recipe {
-            Recipe::Os(recipe) => os::build(build, &recipe, &files, &request.loaders_dir),
-            Recipe::Deployer(recipe) => deployer::build(build, &recipe, &files, request.agent_binary.as_deref()),
+            Recipe::Os(recipe) => os::build(&build, &recipe, &request.loaders_dir),
+            Recipe::Deployer(recipe) => {
+                let files = folder.join(FILES_FOLDER);
+                deployer::build(&build, &recipe, &files, request.agent_binary.as_deref())
+            }
         }
+    })
+    .await
+}
+
+/// What became of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockUpdate {
+    /// The lock's file.
+    pub path: PathBuf,
+    /// Whether there was none before.
+    pub is_new: bool,
+    /// Packages in it now.
+    pub packages: usize,
+    /// What changed in it; it was left alone where nothing did.
+    pub changes: Vec<LockChange>,
+}
+
+/// Looks up the packages that a recipe would be built from today, by unpacking or installing them, and writes the lock
+/// beside the recipe where they are others.
+///
+/// # Errors
+/// As [`build`].
+pub async fn lock_update(request: BuildRequest, progress: &dyn Progress) -> Result<LockUpdate, BuildError> {
+    let data_dir = request.data_dir.clone();
+    blocking(data_dir, progress, move |build| {
+        let folder = &request.recipe_dir;
+        let path = folder.join(LOCK_FILE);
+        let packages = match Recipe::load(folder)? {
+            Recipe::Os(recipe) => os::packages(&build, &recipe)?,
+            Recipe::Deployer(recipe) => deployer::packages(&build, &recipe)?,
+        };
+        let before = Lock::load(folder)?;
+        let now = time::OffsetDateTime::from_unix_timestamp(build.epoch).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+        let lock = Lock::new(now, &packages);
+        let changes = before
+            .as_ref()
+            .map(|before| before.changes(&packages))
+            .unwrap_or_default();
+        let is_new = before.is_none();
+        if is_new || !changes.is_empty() {
+            let failed = || BuildError::io(format!("writing {}", path.display()));
+            let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed())?;
+            std::io::Write::write_all(&mut file, lock.text().as_bytes()).map_err(failed())?;
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            file.as_file().set_permissions(mode).map_err(failed())?;
+            file.persist(&path).map_err(|error| failed()(error.error))?;
+        }
+        Ok(LockUpdate {
+            path,
+            is_new,
+            packages: packages.len(),
+            changes,
+        })
     })
     .await
 }
@@ -108,7 +175,7 @@ pub async fn build_agent_layer(
 ) -> Result<BuiltImage, BuildError> {
     let binary = binary.to_owned();
     blocking(data_dir.to_owned(), progress, move |build| {
-        agent_layer::build(build, &binary)
+        agent_layer::build(&build, &binary)
     })
     .await
 }
@@ -120,20 +187,39 @@ struct Build {
     keys: Keys,
     /// This build's own folder.
     work: PathBuf,
-    /// The instant the build began, in seconds since 1970; no time in an image is later.
+    /// The instant the build began, or the lock's, in seconds since 1970; no time in an image is later.
     epoch: i64,
     /// The same instant as the version.
     version: String,
+    /// The lock and where it lies, where the recipe has one.
+    lock: Option<(PathBuf, Lock)>,
     /// For the store's asynchronous calls from the build's thread.
     runtime: tokio::runtime::Handle,
 }
 
+impl Build {
+    /// Refuses packages that are not those of the lock.
+    fn check_lock(&self, packages: &[Package]) -> Result<(), BuildError> {
+        let Some((path, lock)) = &self.lock else {
+            return Ok(());
+        };
+        let changes = lock.changes(packages);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        Err(BuildError::LockDiffers {
+            path: path.clone(),
+            changes: lock::changes_text(&changes),
+        })
+    }
+}
+
 /// Runs a build on a thread of its own, with its folder, and passes on what it says.
-async fn blocking(
+async fn blocking<T: Send + 'static>(
     data_dir: PathBuf,
     progress: &dyn Progress,
-    work: impl FnOnce(&Build) -> Result<BuiltImage, BuildError> + Send + 'static,
-) -> Result<BuiltImage, BuildError> {
+    work: impl FnOnce(Build) -> Result<T, BuildError> + Send + 'static,
+) -> Result<T, BuildError> {
     let (reporter, mut lines) = Reporter::channel();
     let runtime = tokio::runtime::Handle::current();
     let task = tokio::task::spawn_blocking(move || {
@@ -146,9 +232,10 @@ async fn blocking(
             work: folder.path.clone(),
             epoch: now.unix_timestamp(),
             version: version(now),
+            lock: None,
             runtime,
         };
-        work(&build)
+        work(build)
     });
     while let Some(line) = lines.recv().await {
         tracing::debug!(build.stage = line.stage, build.detail = line.detail, "build");
@@ -173,6 +260,14 @@ fn version(now: time::OffsetDateTime) -> String {
         now.minute(),
         now.second()
     )
+}
+
+/// The version of a locked build: the lock's time, and the beginning of the recipe's digest, since the same packages
+/// serve many recipes.
+fn locked_version(epoch: i64, recipe: Digest) -> String {
+    let now = time::OffsetDateTime::from_unix_timestamp(epoch).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    let digest: String = recipe.to_string().chars().take(8).collect();
+    format!("{}-{digest}", version(now))
 }
 
 /// The folder of one build. While it lives, no other build works in the same data folder.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::super::recipe::Word;
 use super::BuildError;
 
 /// The modules of one kernel.
@@ -87,14 +88,14 @@ impl ModuleIndex {
     ///
     /// # Errors
     /// [`BuildError::ModuleUnknown`] for a name that is neither a module nor built in.
-    pub fn closure(&self, groups: &BTreeMap<String, Vec<String>>) -> Result<BTreeSet<String>, BuildError> {
+    pub fn closure(&self, groups: &BTreeMap<String, Vec<Word>>) -> Result<BTreeSet<String>, BuildError> {
         let mut pending = Vec::new();
         for (group, names) in groups {
             for name in names {
-                let found = self.resolve(&name_of(name));
-                if found.is_empty() && !self.builtin.contains(&name_of(name)) {
+                let found = self.resolve(&name_of(name.as_str()));
+                if found.is_empty() && !self.builtin.contains(&name_of(name.as_str())) {
                     return Err(BuildError::ModuleUnknown {
-                        module: name.clone(),
+                        module: name.to_string(),
                         group: group.clone(),
                         release: self.release.clone(),
                     });
@@ -147,7 +148,10 @@ mod tests {
 
     fn closure(names: &[&str]) -> Result<Vec<String>, BuildError> {
         let index = ModuleIndex::parse("6.1.0-1-amd64", &TEXTS).unwrap();
-        let names = names.iter().map(|&name| name.to_owned()).collect();
+        let names = names
+            .iter()
+            .map(|&name| Word::try_from(name.to_owned()).unwrap())
+            .collect();
         let groups = BTreeMap::from([("storage".to_owned(), names)]);
         Ok(index.closure(&groups)?.into_iter().collect())
     }

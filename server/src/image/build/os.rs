@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use manifest::{Header, Kernel, ManifestKind, TreePath};
+use manifest::{Header, Kernel, ManifestKind, Package, TreePath};
 
-use super::super::recipe::{OsRecipe, UnitsRecipe};
+use super::super::recipe::{OsRecipe, UnitName, UnitsRecipe, Word};
 use super::command::{command_in, output, run};
 use super::debian::Extent;
 use super::walk::Walk;
-use super::{Build, BuildError, BuiltImage, clean, debian, facts, files, identity, publish};
+use super::{Build, BuildError, BuiltImage, accounts, clean, debian, facts, files, hooks, identity, publish, sources};
 
 /// Where the recipe's sysctls are written.
 const SYSCTL_FILE: &str = "/etc/sysctl.d/60-plumbline.conf";
@@ -22,12 +22,7 @@ const LOADERS: [(&str, &str); 4] = [
     ("grub-pc-core.img", super::super::BIOS_CORE_PATH),
 ];
 
-pub(super) fn build(
-    build: &Build,
-    recipe: &OsRecipe,
-    files_dir: &Path,
-    loaders_dir: &Path,
-) -> Result<BuiltImage, BuildError> {
+pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Result<BuiltImage, BuildError> {
     // What would fail at the end fails now.
     for (name, _) in LOADERS {
         let path = loaders_dir.join(name);
@@ -36,22 +31,29 @@ pub(super) fn build(
             return Err(BuildError::InputMissing { what, path });
         }
     }
-    let root = debian::tree(
-        build,
-        &recipe.distribution,
-        &recipe.kernel,
-        &recipe.packages,
-        Extent::Install,
-    )?;
+    let root = debian::tree(build, &wanted(recipe), Extent::Install)?;
+    build.check_lock(&installed(&root)?)?;
     let release = debian::kernel_release(&root)?;
 
     build.reporter.say("configure", "files, units, modes")?;
     clean::after_packages(&root)?;
-    files::copy(files_dir, &root)?;
+    for folder in recipe.files_folders() {
+        files::copy(&folder, &root)?;
+    }
+    for file in &recipe.files {
+        files::write(&root, &file.path, file.content.as_bytes())?;
+        let mode = file.mode.map_or(0o644, |mode| mode.0);
+        files::set_owner_mode(&root, &file.path, file.uid, file.gid, mode)?;
+    }
+    keep_sources(&root, recipe)?;
+    accounts::create(build, &root, recipe)?;
     if !recipe.sysctls.is_empty() {
         files::write(&root, &SYSCTL_FILE.parse()?, sysctl_text(recipe).as_bytes())?;
     }
     set_units(build, &root, &recipe.units)?;
+    for hook in &recipe.hooks {
+        hooks::run(build, &root, hook)?;
+    }
 
     let mut update = command_in(&root, "update-initramfs", build.epoch);
     update.args(["-c", "-k", &release]);
@@ -76,6 +78,39 @@ pub(super) fn build(
     publish::tree(build, header, entries, &root)
 }
 
+/// The packages that the recipe comes to.
+pub(super) fn packages(build: &Build, recipe: &OsRecipe) -> Result<Vec<Package>, BuildError> {
+    installed(&debian::tree(build, &wanted(recipe), Extent::Install)?)
+}
+
+fn wanted(recipe: &OsRecipe) -> debian::Wanted<'_> {
+    debian::Wanted {
+        distribution: &recipe.distribution,
+        keyring: recipe.distribution_keyring.as_ref(),
+        apt_sources: &recipe.apt_sources,
+        kernel: &recipe.kernel,
+        packages: &recipe.packages,
+    }
+}
+
+fn installed(root: &Path) -> Result<Vec<Package>, BuildError> {
+    let status = std::fs::read_to_string(root.join("var/lib/dpkg/status"));
+    facts::packages(&status.map_err(BuildError::io("reading dpkg's status"))?)
+}
+
+/// Writes the sources that nodes are to know, too.
+fn keep_sources(root: &Path, recipe: &OsRecipe) -> Result<(), BuildError> {
+    for (source, beside) in recipe.apt_sources.iter().filter(|(source, _)| source.keep) {
+        let (content, extension) = sources::keyring(beside)?;
+        let keyring = format!("/etc/apt/keyrings/{}.{extension}", source.name);
+        files::write(root, &keyring.parse()?, &content)?;
+        let list = format!("/etc/apt/sources.list.d/{}.sources", source.name);
+        let text = sources::of_source(source, Path::new(&keyring));
+        files::write(root, &list.parse()?, text.as_bytes())?;
+    }
+    Ok(())
+}
+
 fn sysctl_text(recipe: &OsRecipe) -> String {
     let mut text = "# Written when the image was built.\n".to_owned();
     for (key, value) in &recipe.sysctls {
@@ -94,7 +129,9 @@ fn set_units(build: &Build, root: &Path, units: &UnitsRecipe) -> Result<(), Buil
     for (verb, units) in verbs {
         if !units.is_empty() {
             let mut systemctl = command_in(root, "systemctl", build.epoch);
-            systemctl.args(["--root=/", verb, "--"]).args(units);
+            systemctl
+                .args(["--root=/", verb, "--"])
+                .args(units.iter().map(UnitName::as_str));
             output(&format!("systemctl {verb}"), systemctl)?;
         }
     }
@@ -136,11 +173,16 @@ fn header(build: &Build, recipe: &OsRecipe, root: &Path, release: &str) -> Resul
         release: release.to_owned(),
         image: format!("/boot/vmlinuz-{release}").parse()?,
         initramfs: format!("/boot/initrd.img-{release}").parse()?,
-        command_line: recipe.kernel.command_line.clone(),
+        command_line: recipe
+            .kernel
+            .command_line
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
     });
     header.roots.clone_from(&recipe.roots);
     header.classes = recipe.classes.clone();
-    header.packages = facts::packages(&read("/var/lib/dpkg/status")?)?;
+    header.packages = installed(root)?;
     let mut systemctl = command_in(root, "systemctl", build.epoch);
     systemctl.args([
         "--root=/",
@@ -154,14 +196,17 @@ fn header(build: &Build, recipe: &OsRecipe, root: &Path, release: &str) -> Resul
     header.units = facts::units(&String::from_utf8_lossy(&listing));
     header.users = facts::users(&read("/etc/passwd")?)?;
     header.groups = facts::groups(&read("/etc/group")?)?;
-    header.sysctls = recipe.sysctls.clone();
+    let sysctls = recipe.sysctls.iter();
+    header.sysctls = sysctls
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect();
     header.modules_required = sorted(&recipe.modules_required);
     header.modules_forbidden = sorted(&recipe.modules_forbidden);
     Ok(header)
 }
 
-fn sorted(names: &[String]) -> Vec<String> {
-    let mut names = names.to_vec();
+fn sorted(names: &[Word]) -> Vec<String> {
+    let mut names: Vec<_> = names.iter().map(ToString::to_string).collect();
     names.sort();
     names.dedup();
     names

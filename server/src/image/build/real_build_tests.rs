@@ -60,3 +60,66 @@ async fn the_recipes_of_the_repository_build_and_verify() {
     let left = std::fs::read_dir(data.path().join("build")).unwrap().count();
     assert_eq!(left, 1, "only the lock file is left");
 }
+
+/// A copy of a recipe of the repository, which may be given a lock.
+fn recipe_copied(name: &str, to: &Path) -> std::path::PathBuf {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").join(name);
+    let copied = std::process::Command::new("cp")
+        .arg("--archive")
+        .arg(from)
+        .arg(to)
+        .status();
+    assert!(copied.unwrap().success());
+    to.join(name)
+}
+
+#[tokio::test]
+#[ignore = "needs root, a package mirror and minutes"]
+async fn the_same_recipe_and_packages_are_the_same_image() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = tempfile::tempdir().unwrap();
+    let agent = folder.path().join("agent");
+    std::fs::write(&agent, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["debian-12-lab", "deployer"] {
+        let recipe_dir = recipe_copied(name, folder.path());
+        let request = |data: &str| BuildRequest {
+            recipe_dir: recipe_dir.clone(),
+            data_dir: folder.path().join(data),
+            loaders_dir: repository.join(".plumbline/loaders"),
+            agent_binary: Some(agent.clone()),
+        };
+        let update = lock_update(request("first"), &Printed).await.unwrap();
+        assert!(update.is_new && update.packages > 20, "{update:?}");
+        let first = build(request("first"), &Printed).await.unwrap();
+        // Not in the same second, nor below the same path.
+        let second = build(request("second-of-another-length"), &Printed).await.unwrap();
+        if first.digest != second.digest {
+            let mut differences = Vec::new();
+            let mut manifests = Vec::new();
+            for (data, image) in [("first", &first), ("second-of-another-length", &second)] {
+                let store = ImageStore::open(&folder.path().join(data)).unwrap();
+                manifests.push(store.manifest(image.digest).await.unwrap());
+            }
+            for entry in &manifests[0].entries {
+                let other = manifests[1].get(&entry.path);
+                if other != Some(entry) {
+                    differences.push(format!("{entry:?}\n  {other:?}"));
+                }
+            }
+            panic!(
+                "{name}: headers {}, {} entries differ:\n{}",
+                if manifests[0].header == manifests[1].header {
+                    "agree"
+                } else {
+                    "differ"
+                },
+                differences.len(),
+                differences.join("\n")
+            );
+        }
+        assert_eq!(first.version, second.version);
+        let again = lock_update(request("first"), &Printed).await.unwrap();
+        assert!(!again.is_new && again.changes.is_empty(), "{again:?}");
+    }
+}

@@ -1,19 +1,101 @@
-//! The build machine's own package sources, cut down to one suite.
+//! Where a tree's packages come from, in apt's newer (deb822) format.
 //!
-//! A recipe names a suite and never a mirror: a site builds from the mirror that its build machine is set up to use,
-//! with the keys it trusts. Both of apt's formats are read; what apt would not use (disabled, source packages, other
-//! suites) is left out.
+//! A recipe that names no mirror is built from those that its build machine is set up to use, with the keys it trusts,
+//! cut down to one suite. Both of apt's formats are read; what apt would not use (disabled, source packages, other
+//! suites) is left out. Further sources come from the recipe, each with the keyring that signs it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::super::recipe::Distribution;
+use super::super::recipe::{AptSource, Beside, Distribution};
 use super::BuildError;
+use super::debian::Wanted;
+
+/// Largest keyring, in bytes.
+const KEYRING_BYTES_MAX: u64 = 1 << 20;
 
 /// Pockets that belong to a suite: the suite itself, its updates, its security fixes.
 const POCKETS: [&str; 3] = ["", "-updates", "-security"];
 
-/// The sources for this suite from apt's folder (`/etc/apt`), in the newer (deb822) format.
-pub(super) fn read(apt: &Path, distribution: &Distribution) -> Result<String, BuildError> {
+/// The sources of a tree: the distribution's, from apt's folder (`/etc/apt`) where the recipe names no mirror, and the
+/// recipe's others. Their keyrings are copied into the build's folder.
+pub(super) fn text(apt: &Path, wanted: &Wanted<'_>, work: &Path) -> Result<String, BuildError> {
+    let distribution = wanted.distribution;
+    let mut text = if distribution.mirror.is_some() {
+        let keyring = wanted
+            .keyring
+            .map(|beside| keyring_copied(beside, "distribution", work));
+        of_mirror(distribution, keyring.transpose()?.as_deref())
+    } else {
+        read(apt, distribution)?
+    };
+    for (source, beside) in wanted.apt_sources {
+        let keyring = keyring_copied(beside, source.name.as_str(), work)?;
+        text.push('\n');
+        text.push_str(&of_source(source, &keyring));
+    }
+    Ok(text)
+}
+
+/// One of the recipe's sources, with the keyring at this place.
+pub(super) fn of_source(source: &AptSource, keyring: &Path) -> String {
+    let mut text = format!("Types: deb\nURIs: {}\nSuites: {}\n", source.uri, source.suite);
+    if !source.components.is_empty() {
+        text.push_str(&format!("Components: {}\n", joined(&source.components)));
+    }
+    text + &format!("Signed-By: {}\n", keyring.display())
+}
+
+/// A keyring's content; apt tells by the name's end whether it is ASCII-armoured (`.asc`) or not (`.gpg`).
+pub(super) fn keyring(beside: &Beside) -> Result<(Vec<u8>, &'static str), BuildError> {
+    let path = beside.path();
+    let failed = || BuildError::io(format!("reading the keyring {}", path.display()));
+    let found = std::fs::metadata(&path).map_err(failed())?.len();
+    if found > KEYRING_BYTES_MAX {
+        let (what, limit) = ("keyring", KEYRING_BYTES_MAX);
+        return Err(BuildError::Size { what, found, limit });
+    }
+    let content = std::fs::read(&path).map_err(failed())?;
+    let extension = if content.starts_with(b"-----BEGIN PGP") {
+        "asc"
+    } else {
+        "gpg"
+    };
+    Ok((content, extension))
+}
+
+fn keyring_copied(beside: &Beside, name: &str, work: &Path) -> Result<PathBuf, BuildError> {
+    let (content, extension) = keyring(beside)?;
+    let folder = work.join("keyrings");
+    let path = folder.join(format!("{name}.{extension}"));
+    let failed = || BuildError::io(format!("writing {}", path.display()));
+    std::fs::create_dir_all(&folder).map_err(failed())?;
+    std::fs::write(&path, content).map_err(failed())?;
+    Ok(path)
+}
+
+fn of_mirror(distribution: &Distribution, keyring: Option<&Path>) -> String {
+    let (suite, components) = (&distribution.suite, joined(&distribution.components.0));
+    let signed = keyring.map_or_else(String::new, |path| format!("Signed-By: {}\n", path.display()));
+    let stanza = |uri: &str, suites: &str| {
+        format!("Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: {components}\n{signed}")
+    };
+    let mut text = String::new();
+    if let Some(mirror) = &distribution.mirror {
+        text.push_str(&stanza(mirror.as_str(), &format!("{suite} {suite}-updates")));
+    }
+    if let Some(mirror) = &distribution.security_mirror {
+        text.push('\n');
+        text.push_str(&stanza(mirror.as_str(), &format!("{suite}-security")));
+    }
+    text
+}
+
+fn joined<T: ToString>(words: &[T]) -> String {
+    words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// The sources for this suite from apt's folder.
+fn read(apt: &Path, distribution: &Distribution) -> Result<String, BuildError> {
     let mut stanzas = Vec::new();
     let list = apt.join("sources.list");
     if list.exists() {
@@ -36,11 +118,11 @@ pub(super) fn read(apt: &Path, distribution: &Distribution) -> Result<String, Bu
         }
     }
     // Updates alone make no system.
-    let base = |stanza: &Stanza| stanza.suites.contains(&distribution.suite);
+    let base = |stanza: &Stanza| stanza.suites.iter().any(|suite| suite == distribution.suite.as_str());
     if !stanzas.iter().any(base) {
         return Err(BuildError::NoSource {
-            suite: distribution.suite.clone(),
-            components: distribution.components.join(" "),
+            suite: distribution.suite.to_string(),
+            components: joined(&distribution.components.0),
         });
     }
     Ok(stanzas.iter().map(Stanza::text).collect::<Vec<_>>().join("\n"))
@@ -69,8 +151,13 @@ impl Stanza {
                 .any(|pocket| *suite == format!("{}{pocket}", distribution.suite))
         };
         self.suites.retain(wanted);
-        self.components
-            .retain(|component| distribution.components.contains(component));
+        self.components.retain(|component| {
+            distribution
+                .components
+                .0
+                .iter()
+                .any(|known| known.as_str() == component)
+        });
         let some = !self.uris.is_empty() && !self.suites.is_empty() && !self.components.is_empty();
         some.then_some(self)
     }
@@ -164,11 +251,7 @@ mod tests {
     use super::*;
 
     fn bookworm() -> Distribution {
-        Distribution {
-            suite: "bookworm".to_owned(),
-            components: vec!["main".to_owned()],
-            variant: None,
-        }
+        serde_saphyr::from_str("{suite: bookworm, components: [main]}").unwrap()
     }
 
     fn sources_of(files: &[(&str, &str)]) -> Result<String, BuildError> {
