@@ -7,18 +7,27 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 /// What a member may depend on, in the workspace. Everything else there is refused.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("manifest", &[]),
     ("drift", &["manifest"]),
+    ("hardening", &["manifest"]),
     ("protocol", &["manifest", "drift"]),
     ("netboot", &[]),
     ("lifecycle", &["manifest", "drift", "protocol"]),
     ("store", &["manifest", "drift", "protocol", "lifecycle"]),
     (
         "plumbline",
-        &["manifest", "drift", "protocol", "lifecycle", "store", "netboot"],
+        &[
+            "manifest",
+            "drift",
+            "protocol",
+            "lifecycle",
+            "store",
+            "netboot",
+            "hardening",
+        ],
     ),
-    ("plumbline-agent", &["manifest", "drift", "protocol"]),
+    ("plumbline-agent", &["manifest", "drift", "protocol", "hardening"]),
     (
         "testkit",
         &["manifest", "drift", "protocol", "lifecycle", "store", "netboot"],
