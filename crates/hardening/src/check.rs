@@ -56,6 +56,17 @@ pub enum Check {
     Live(Live),
 }
 
+impl Check {
+    /// Whether it looks at every file of the filesystem.
+    pub(crate) fn needs_walk(&self) -> bool {
+        match self {
+            Self::AnyOf(groups) => groups.iter().flatten().any(Self::needs_walk),
+            Self::Inventory(_) | Self::Tree(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// See [`Check::Sshd`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -71,7 +71,7 @@ changes:
       - sshd: [MaxStartups, \"200:30:400\"]
 # Rules that are not checked, with the reason.
 off:
-  - {id: SVC-10, reason: People compile here.}
+  - {id: SVC-09, reason: People may use cron here.}
 # Rules of your own: every field of a rule, with an id that is free.
 rules:
   - id: SITE-01
@@ -115,6 +115,15 @@ fn rules(text: &mut String, profile: &Profile) {
             let _ = write!(text, "\n### {area}: {name}\n\n");
             table(text, &rules);
         }
+    }
+    let others: Vec<&Rule> = profile
+        .rules
+        .iter()
+        .filter(|rule| !AREAS.iter().any(|(area, _)| *area == rule.id.area()))
+        .collect();
+    if !others.is_empty() {
+        text.push_str("\n### Others\n\n");
+        table(text, &others);
     }
     if !profile.off.is_empty() {
         text.push_str("\n### Not adopted\n\n| id | rule | why not |\n|---|---|---|\n");

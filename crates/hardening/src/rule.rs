@@ -142,3 +142,12 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_conflict: Option<GpuConflict>,
 }
+
+impl Rule {
+    /// Whether looking at the rule walks the whole filesystem, which takes seconds where others take milliseconds: the
+    /// agent may look at such rules less often.
+    #[must_use]
+    pub fn needs_walk(&self) -> bool {
+        self.checks.iter().any(Check::needs_walk)
+    }
+}

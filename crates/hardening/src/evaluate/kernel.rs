@@ -5,6 +5,18 @@ use super::{Context, Look, Verdict, problem};
 use crate::check::{CommandLine, ModuleOption, Mount, SysctlCheck};
 use crate::facts::{modprobe, mounts, path, sysctl as sysctl_facts, text_at};
 use crate::place::Unlooked;
+use crate::report::Problem;
+
+/// Puts together what the files say and what the kernel says. A failure in the files stands, whether or not the kernel
+/// could be asked.
+fn together(mut configured: Vec<Problem>, running: Result<Vec<Problem>, Unlooked>) -> Look {
+    match running {
+        Ok(running) => configured.extend(running),
+        Err(why) if configured.is_empty() => return Err(why),
+        Err(_) => {}
+    }
+    Ok(Verdict::from_problems(configured))
+}
 
 pub(super) fn sysctl(context: &Context<'_>, check: &SysctlCheck) -> Look {
     let SysctlCheck {
@@ -14,67 +26,69 @@ pub(super) fn sysctl(context: &Context<'_>, check: &SysctlCheck) -> Look {
         optional,
     } = check;
     let expected = format!("{key} {}", expect.in_words());
-    let mut problems = Vec::new();
+    let mut running = Ok(Vec::new());
     if context.place.is_running() {
         let at = sysctl_facts::running_path(key);
-        match text_at(context.place, &at)? {
-            None if key.starts_with("net.ipv6.") => {
+        running = match text_at(context.place, &at) {
+            Ok(None) if key.starts_with("net.ipv6.") => {
                 return Ok(Verdict::NotApplicable("the kernel runs without IPv6".to_owned()));
             }
-            None if *optional => {
+            Ok(None) if *optional => {
                 return Ok(Verdict::NotApplicable(format!("the running kernel has no {key}")));
             }
-            None => problems.push(problem(&expected, "the running kernel has no such setting", at)),
-            Some(value) => {
+            Ok(None) => Ok(vec![problem(&expected, "the running kernel has no such setting", at)]),
+            Ok(Some(value)) => {
                 let value = sysctl_facts::words(&value);
-                if !expect.holds(Some(&value)) {
-                    problems.push(problem(&expected, &value, at));
-                }
+                let holds = expect.holds(Some(&value));
+                Ok(if holds {
+                    Vec::new()
+                } else {
+                    vec![problem(&expected, &value, at)]
+                })
             }
-        }
+            Err(why) => Err(why),
+        };
     }
     let found = sysctl_facts::effective(context.sysctls()?, key);
     let value = found.map(|(value, _)| value).or(default.as_deref());
+    let mut configured = Vec::new();
     if !expect.holds(value) {
         let (found, at) = found.unwrap_or((value.unwrap_or("not set"), "/etc/sysctl.d"));
-        problems.push(problem(&expected, found, at));
+        configured.push(problem(&expected, found, at));
     }
-    Ok(Verdict::from_problems(problems))
+    together(configured, running)
 }
 
 pub(super) fn module_disabled(context: &Context<'_>, module: &str) -> Look {
     let commands = context.modprobe()?;
-    let mut problems = Vec::new();
+    let mut configured = Vec::new();
+    let expected = format!("install {module} /bin/false");
     match modprobe::install(commands, module) {
         Some(install) if modprobe::refuses(install) => {}
-        Some(install) => {
-            let expected = format!("install {module} /bin/false");
-            problems.push(problem(expected, &format!("install {}", install.rest), &install.at));
-        }
-        None => problems.push(problem(
-            format!("install {module} /bin/false"),
-            "no such line",
-            "/etc/modprobe.d",
-        )),
+        Some(install) => configured.push(problem(expected, &format!("install {}", install.rest), &install.at)),
+        None => configured.push(problem(expected, "no such line", "/etc/modprobe.d")),
     }
     if !modprobe::is_blacklisted(commands, module) {
-        problems.push(problem(
-            format!("blacklist {module}"),
-            "no such line",
-            "/etc/modprobe.d",
-        ));
+        let expected = format!("blacklist {module}");
+        configured.push(problem(expected, "no such line", "/etc/modprobe.d"));
     }
-    if context.place.is_running() {
-        const MODULES: &str = "/proc/modules";
-        let Some(loaded) = text_at(context.place, MODULES)? else {
-            return Err(Unlooked::unreadable(&path(MODULES)?, "not there"));
-        };
-        let name = modprobe::underscored(module);
-        if loaded.lines().any(|line| line.split(' ').next() == Some(name.as_str())) {
-            problems.push(problem(format!("{module} not loaded"), "loaded", MODULES));
-        }
+    together(configured, loaded(context, module))
+}
+
+/// Fails when the running kernel has the module.
+fn loaded(context: &Context<'_>, module: &str) -> Result<Vec<Problem>, Unlooked> {
+    const MODULES: &str = "/proc/modules";
+    if !context.place.is_running() {
+        return Ok(Vec::new());
     }
-    Ok(Verdict::from_problems(problems))
+    let Some(loaded) = text_at(context.place, MODULES)? else {
+        return Err(Unlooked::unreadable(&path(MODULES)?, "not there"));
+    };
+    let name = modprobe::underscored(module);
+    if loaded.lines().any(|line| line.split(' ').next() == Some(name.as_str())) {
+        return Ok(vec![problem(format!("{module} not loaded"), "loaded", MODULES)]);
+    }
+    Ok(Vec::new())
 }
 
 pub(super) fn module_option(context: &Context<'_>, check: &ModuleOption) -> Look {
@@ -95,22 +109,19 @@ pub(super) fn mount(context: &Context<'_>, check: &Mount) -> Look {
         check.options.iter().all(|option| mounts::has(options, option))
             && !check.without.iter().any(|option| mounts::has(options, option))
     };
-    let mut problems = Vec::new();
-    let mut judge = |found: Option<mounts::Options>, absent: &str, at: &str| match found {
-        Some(found) if holds(&found.options) => {}
-        Some(found) => problems.push(problem(&expected, &found.options.join(","), found.at)),
-        None => problems.push(problem(&expected, absent, at)),
+    let judge = |found: Option<mounts::Options>, absent: &str, at: &str| match found {
+        Some(found) if holds(&found.options) => Vec::new(),
+        Some(found) => vec![problem(&expected, &found.options.join(","), found.at)],
+        None => vec![problem(&expected, absent, at)],
     };
-    if context.place.is_running() {
-        judge(
-            mounts::running(context.place, &check.path)?,
-            "not mounted",
-            "/proc/self/mountinfo",
-        );
-    }
     let absent = "nothing mounts it with options of its own";
-    judge(mounts::configured(context.place, &check.path)?, absent, "/etc/fstab");
-    Ok(Verdict::from_problems(problems))
+    let configured = judge(mounts::configured(context.place, &check.path)?, absent, "/etc/fstab");
+    let running = if context.place.is_running() {
+        mounts::running(context.place, &check.path).map(|found| judge(found, "not mounted", "/proc/self/mountinfo"))
+    } else {
+        Ok(Vec::new())
+    };
+    together(configured, running)
 }
 
 pub(super) fn command_line(context: &Context<'_>, check: &CommandLine) -> Look {

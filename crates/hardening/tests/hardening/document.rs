@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hardening::document;
+use hardening::{document, profile_read, waivers_parse};
 
 #[test]
 fn the_document_is_what_the_profiles_say() {
@@ -18,4 +18,32 @@ fn the_document_is_what_the_profiles_say() {
         kept == text,
         "docs/hardening.md differs; UPDATE_GOLDEN=1 writes it:\n{shown}"
     );
+}
+
+#[test]
+fn the_examples_in_the_document_are_taken() {
+    let profiles = crate::support::profiles();
+    let text = document(&profiles);
+    let examples: Vec<&str> = text
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    let [waivers, own] = examples.as_slice() else {
+        panic!("{} examples", examples.len());
+    };
+    waivers_parse(Path::new("example"), waivers, &profiles[0]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(crate::support::profiles_folder()).unwrap() {
+        let entry = entry.unwrap();
+        std::os::unix::fs::symlink(
+            entry.path().canonicalize().unwrap(),
+            folder.path().join(entry.file_name()),
+        )
+        .unwrap();
+    }
+    let path = folder.path().join("login.yaml");
+    std::fs::write(&path, own).unwrap();
+    let profile = profile_read(&path).unwrap();
+    assert!(profile.rules.iter().any(|rule| rule.id.as_str() == "SITE-01"));
 }

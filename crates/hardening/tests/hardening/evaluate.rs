@@ -289,3 +289,21 @@ fn a_report_is_in_order_and_says_what_was_found() {
     );
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
 }
+
+#[test]
+fn a_failure_in_the_files_stands_where_the_kernel_cannot_be_asked() {
+    let root = root(&[("/etc/fstab", "tmpfs /tmp tmpfs nodev 0 0\n")]);
+    let tree = Tree::running_at(root.path()).unwrap();
+    let report = evaluate(&base(), &Closed(&tree, "/proc"), &[], day("2026-06-01"));
+    for rule in ["FS-06", "MOD-01", "KRN-01"] {
+        let result = &report.rule(rule).unwrap().result;
+        assert!(matches!(result, RuleResult::Failed { .. }), "{rule} {result:?}");
+    }
+    let walks: Vec<_> = base()
+        .rules
+        .iter()
+        .filter(|rule| rule.needs_walk())
+        .map(|rule| rule.id.to_string())
+        .collect();
+    assert_eq!(walks, ["FS-09", "FS-10"]);
+}

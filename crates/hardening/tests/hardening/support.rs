@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use hardening::{Metadata, Place, Profile, Tree, Unlooked, profiles_read};
 use manifest::TreePath;
@@ -135,7 +136,10 @@ pub fn profiles_folder() -> PathBuf {
 
 /// The profiles of this repository.
 pub fn profiles() -> Vec<Profile> {
-    profiles_read(&profiles_folder()).unwrap()
+    static PROFILES: OnceLock<Vec<Profile>> = OnceLock::new();
+    PROFILES
+        .get_or_init(|| profiles_read(&profiles_folder()).unwrap())
+        .clone()
 }
 
 /// A day.
