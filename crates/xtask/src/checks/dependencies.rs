@@ -7,12 +7,13 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 /// What a member may depend on, in the workspace. Everything else there is refused.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("manifest", &[]),
     ("drift", &["manifest"]),
     ("hardening", &["manifest"]),
     ("protocol", &["manifest", "drift"]),
     ("netboot", &[]),
+    ("imports", &[]),
     ("lifecycle", &["manifest", "drift", "protocol"]),
     ("store", &["manifest", "drift", "protocol", "lifecycle"]),
     (
@@ -25,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
             "store",
             "netboot",
             "hardening",
+            "imports",
         ],
     ),
     ("plumbline-agent", &["manifest", "drift", "protocol", "hardening"]),
