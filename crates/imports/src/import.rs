@@ -113,7 +113,7 @@ pub struct Import {
 enum Opened {
     Image(Box<Image>),
     Tarball(File),
-    Folder,
+    Folder(PathBuf),
 }
 
 impl Import {
@@ -146,7 +146,7 @@ impl Import {
                         problem: "expected a folder".to_owned(),
                     });
                 }
-                Opened::Folder
+                Opened::Folder(path.clone())
             }
         };
         Ok(Self {
@@ -186,39 +186,47 @@ impl Import {
             notes_left_out: 0,
         };
         match &self.opened {
-            Opened::Folder => {
-                let Source::Folder { path } = &self.source else {
-                    return Err(ImportError::Stopped);
-                };
+            Opened::Folder(path) => {
                 meter.stage(Stage::Copy, None)?;
                 let copied = folder::copy(path, &staging, &self.limits, &mut meter)?;
                 (imported.entries, imported.content_bytes) = (copied.entries, copied.content_bytes);
                 keep(copied.notes, &mut imported);
             }
-            Opened::Tarball(_) | Opened::Image(_) => {
-                let tree = Tree::open(&staging.root(), self.limits.depth_max)?;
-                if let Opened::Image(image) = &self.opened {
-                    imported.origin = self.source.origin(image.name());
-                    meter.stage(Stage::Verify, Some(image.bytes()))?;
-                    image.verify(&mut meter)?;
-                }
-                meter.stage(Stage::Unpack, None)?;
-                let mut unpacker = Unpacker::new(tree, &self.limits, &mut meter);
-                match &self.opened {
-                    Opened::Image(image) => layers(image, &mut unpacker, &self.limits)?,
-                    Opened::Tarball(file) => {
-                        imported.tarball_digest = Some(tarball(file, &self.source, &mut unpacker, &self.limits)?);
-                    }
-                    Opened::Folder => {}
-                }
-                unpacker.finish()?;
-                (imported.entries, imported.content_bytes) = (unpacker.entries, unpacker.content_bytes);
-                keep(unpacker.notes, &mut imported);
+            Opened::Image(image) => {
+                imported.origin = self.source.origin(image.name());
+                meter.stage(Stage::Verify, Some(image.bytes()))?;
+                image.verify(&mut meter)?;
+                self.unpack(&staging, &mut meter, &mut imported, |unpacker| {
+                    layers(image, unpacker, &self.limits)
+                })?;
+            }
+            Opened::Tarball(file) => {
+                let digest = self.unpack(&staging, &mut meter, &mut imported, |unpacker| {
+                    tarball(file, &self.source, unpacker, &self.limits)
+                })?;
+                imported.tarball_digest = Some(digest);
             }
         }
         meter.stage(Stage::Finish, None)?;
         staging.finish()?;
         Ok(imported)
+    }
+
+    fn unpack<'m, T>(
+        &self,
+        staging: &Staging,
+        meter: &mut Meter<'m>,
+        imported: &mut Imported,
+        archives: impl FnOnce(&mut Unpacker<'_, 'm>) -> Result<T, ImportError>,
+    ) -> Result<T, ImportError> {
+        let tree = Tree::open(&staging.root(), self.limits.depth_max)?;
+        meter.stage(Stage::Unpack, None)?;
+        let mut unpacker = Unpacker::new(tree, &self.limits, meter);
+        let result = archives(&mut unpacker)?;
+        unpacker.finish()?;
+        (imported.entries, imported.content_bytes) = (unpacker.entries, unpacker.content_bytes);
+        keep(unpacker.notes, imported);
+        Ok(result)
     }
 }
 
@@ -231,7 +239,7 @@ fn layers(image: &Image, unpacker: &mut Unpacker<'_, '_>, limits: &Limits) -> Re
     for index in 0..image.layer_count() {
         let (title, format, stream) = image.layer(index)?;
         let mut hashing = Hashing::new(stream);
-        let mut reader = Reader::new(&mut hashing, title.clone(), format.name(), limits);
+        let mut reader = Reader::new(&mut hashing, title.clone(), format.name(), limits).ending_with_stream();
         let part = if index == 0 { Part::LowestLayer } else { Part::Layer };
         unpacker.apply(&mut reader, part)?;
         let found = hashing.digest();

@@ -264,7 +264,10 @@ impl<'p, 'm> Puller<'p, 'm> {
             let answer = self.client.pull_manifest_raw(&reference, &self.auth, &ACCEPTED).await;
             match answer {
                 Ok((bytes, _)) => break bytes.to_vec(),
-                Err(error) => self.failed(self.judge(&error), &what, &mut failures).await?,
+                Err(error) => {
+                    let failure = self.judge(&error);
+                    self.failed(failure, &what, &mut failures).await?;
+                }
             }
         };
         let size = bytes.len() as u64;
@@ -401,7 +404,7 @@ impl<'p, 'm> Puller<'p, 'm> {
     }
 
     /// Size and digest of a file.
-    async fn check(&self, descriptor: &Descriptor, file: &Path) -> Result<(), ImportError> {
+    async fn check(&mut self, descriptor: &Descriptor, file: &Path) -> Result<(), ImportError> {
         let (path, name) = (file.to_owned(), descriptor.digest.clone());
         let hashed = tokio::task::spawn_blocking(move || {
             let file = std::fs::File::open(&path).map_err(ImportError::io("open", path.display().to_string()))?;
@@ -421,7 +424,7 @@ impl<'p, 'm> Puller<'p, 'm> {
     }
 
     /// Counts a failed attempt and waits, or gives up.
-    async fn failed(&self, failure: Failure, what: &str, failures: &mut u32) -> Result<(), ImportError> {
+    async fn failed(&mut self, failure: Failure, what: &str, failures: &mut u32) -> Result<(), ImportError> {
         let problem = match failure {
             Failure::Final(error) => return Err(error),
             Failure::Passing(problem) => problem,
@@ -470,7 +473,7 @@ impl<'p, 'm> Puller<'p, 'm> {
     }
 
     /// Makes the folder a layout.
-    async fn seal(&self, descriptor: Descriptor) -> Result<(), ImportError> {
+    async fn seal(&mut self, descriptor: Descriptor) -> Result<(), ImportError> {
         let index = Index {
             schema_version: 2,
             media_type: Some("application/vnd.oci.image.index.v1+json".to_owned()),

@@ -26,6 +26,8 @@ pub(crate) struct Reader<R> {
     stream_bytes_max: u64,
     /// Records that hold for all entries after them.
     global: Records,
+    /// Whether the end of the stream is an end as good as two records of zeros.
+    ends_with_stream: bool,
     ended: bool,
 }
 
@@ -42,8 +44,16 @@ impl<R: Read> Reader<R> {
             extension_bytes_max: limits.extension_bytes_max,
             stream_bytes_max: limits.stream_bytes_max(),
             global: Records::new(),
+            ends_with_stream: false,
             ended: false,
         }
+    }
+
+    /// Takes the end of the stream after a whole entry for the end of the archive. For layers, which a digest says are
+    /// complete: some tools (`umoci insert` 0.4) never write the padding of the last file and what follows it.
+    pub(crate) fn ending_with_stream(mut self) -> Self {
+        self.ends_with_stream = true;
+        self
     }
 
     /// Name of the archive.
@@ -313,7 +323,15 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         let mut block = [0; RECORD];
-        self.fill(&mut block)?;
+        match self.fill_some(&mut block)? {
+            RECORD => {}
+            0 if self.ends_with_stream && !pending && self.offset > 0 => {
+                self.ended = true;
+                return Ok(None);
+            }
+            _ if self.offset < RECORD as u64 => return Err(self.broken("too short for a tar archive")),
+            _ => return Err(self.truncated()),
+        }
         if block.iter().all(|&byte| byte == 0) {
             if pending {
                 return Err(self.broken("the archive ends after an extension; expected its entry"));
@@ -365,12 +383,17 @@ impl<R: Read> Reader<R> {
 
     /// Passes over what is left of the current entry.
     fn pass_over(&mut self) -> Result<(), ImportError> {
-        let mut left = self.left.saturating_add(self.padding);
+        let padding = self.padding;
+        let mut left = self.left.saturating_add(padding);
         (self.left, self.padding) = (0, 0);
         let mut buffer = [0; 16 << 10];
         while left > 0 {
             let want = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
             let got = self.read(&mut buffer[..want])?;
+            if got == 0 && left <= padding && self.ends_with_stream {
+                self.ended = true;
+                return Ok(());
+            }
             if got == 0 {
                 return Err(self.truncated());
             }
@@ -382,9 +405,6 @@ impl<R: Read> Reader<R> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<(), ImportError> {
         if self.fill_some(buffer)? == buffer.len() {
             return Ok(());
-        }
-        if self.offset < RECORD as u64 {
-            return Err(self.broken("too short for a tar archive"));
         }
         Err(self.truncated())
     }

@@ -82,16 +82,16 @@ fn machine_id(look: &mut Look) {
 }
 
 fn host_keys(look: &mut Look) {
-    for name in look.names("etc/ssh") {
-        if name.starts_with("ssh_host_") && name.ends_with("_key") {
-            let path = format!("etc/ssh/{name}");
-            let problem = format!("/{path} is an SSH host key: every node would have it");
-            look.add(
-                MissingKind::Identity,
-                problem,
-                "rm /etc/ssh/ssh_host_*; nodes get keys of their own",
-            );
-        }
+    let is_key =
+        |name: &String| name.starts_with("ssh_host_") && (name.ends_with("_key") || name.ends_with("_key.pub"));
+    let keys: Vec<String> = look.names("etc/ssh").into_iter().filter(is_key).collect();
+    if !keys.is_empty() {
+        let problem = format!(
+            "/etc/ssh holds SSH host keys ({}): every node would have them",
+            keys.join(", ")
+        );
+        let remedy = "rm /etc/ssh/ssh_host_*; nodes get keys of their own";
+        look.add(MissingKind::Identity, problem, remedy);
     }
 }
 

@@ -203,7 +203,9 @@ impl Look {
             }
         }
         for name in self.names("boot") {
-            if let Some(version) = name.strip_prefix("vmlinuz-") {
+            if let Some(version) = name.strip_prefix("vmlinuz-")
+                && self.exists(&format!("boot/{name}"))
+            {
                 // Made on one machine, for it, with its machine id in the name.
                 if version.starts_with("0-rescue") {
                     let problem = format!("/boot/{name} is a rescue kernel of one machine");

@@ -169,7 +169,7 @@ fn each_thing_that_keeps_a_node_from_booting_is_named() {
 #[test]
 fn what_belongs_to_one_machine_is_refused() {
     let key = b"-----BEGIN OPENSSH PRIVATE KEY-----\n".as_slice();
-    let cases: [(&str, &[u8], MissingKind); 12] = [
+    let cases: [(&str, &[u8], MissingKind); 13] = [
         (
             "etc/machine-id",
             b"0123456789abcdef0123456789abcdef\n",
@@ -181,6 +181,7 @@ fn what_belongs_to_one_machine_is_refused() {
             MissingKind::Identity,
         ),
         ("etc/ssh/ssh_host_ed25519_key", key, MissingKind::Identity),
+        ("etc/ssh/ssh_host_rsa_key.pub", b"ssh-rsa AAAA", MissingKind::Identity),
         ("root/.ssh/id_rsa", key, MissingKind::Identity),
         ("home/someone/.ssh/work", key, MissingKind::Identity),
         (

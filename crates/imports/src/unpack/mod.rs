@@ -294,7 +294,8 @@ impl<'a, 'm> Unpacker<'a, 'm> {
     }
 
     fn remove(&mut self, folder: &Folder, name: &[u8], found: FileType) -> Result<(), Errno> {
-        if found == FileType::Directory {
+        // A folder, or the way to one.
+        if matches!(found, FileType::Directory | FileType::Symlink) {
             self.tree.forget();
         }
         tree::remove_entry(folder, name).map(|_| ())

@@ -198,6 +198,26 @@ fn the_uncompressed_archive_is_checked_too() {
     }
 }
 
+/// A layer's digest says that it is complete, whatever its writer forgot; no digest makes half a file whole.
+#[test]
+fn a_layer_without_its_end_is_taken_and_one_with_half_a_file_is_not() {
+    if !is_root() {
+        return;
+    }
+    let whole = Tar::new().file("a", "1").file("b", "12345").unfinished();
+    let of = |layer: &[u8]| {
+        let layout = Images::of(&[layer.to_vec()]).layout();
+        unpack(layout.source()).map(|root| paths(&root.root))
+    };
+    for cut in [0, 507] {
+        assert_eq!(of(&whole[..whole.len() - cut]).unwrap(), ["a", "b"], "{cut}");
+    }
+    for cut in [508, 512, 600] {
+        let error = of(&whole[..whole.len() - cut]).unwrap_err();
+        assert!(matches!(error, ImportError::Truncated { .. }), "{cut}: {error}");
+    }
+}
+
 #[test]
 fn layers_and_artifacts_of_other_kinds_are_named() {
     if !is_root() {

@@ -164,6 +164,30 @@ fn links_in_the_way_are_followed_inside_the_root() {
     }
 }
 
+/// The way to a folder may change between two entries of one folder.
+#[test]
+fn a_link_that_is_replaced_leads_nowhere_any_more() {
+    if !is_root() {
+        return;
+    }
+    let tar = Tar::new()
+        .folder("old/")
+        .symlink("way", "old")
+        .file("way/first", "1")
+        .folder("way/")
+        .file("way/second", "2")
+        .folder("gone/")
+        .file("gone/x", "1")
+        .file("gone", "a file")
+        .folder("gone/")
+        .file("gone/y", "2");
+    let root = super::support::tarball(&tar.finish()).unwrap();
+    assert_eq!(
+        paths(&root.root),
+        ["gone", "gone/y", "old", "old/first", "way", "way/second"]
+    );
+}
+
 #[test]
 fn device_nodes_are_left_out_and_noted_with_links_to_them() {
     if !is_root() {

@@ -8,6 +8,7 @@ mod folder;
 mod hostile;
 mod image;
 mod layers;
+mod real_registry;
 mod registry;
 mod space;
 mod support;

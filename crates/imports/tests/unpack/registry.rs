@@ -285,6 +285,14 @@ async fn a_pull_stops_when_told_to() {
     assert!(!folder.path().join("index.json").exists());
 }
 
+/// A server runs pulls as tasks of their own.
+#[test]
+fn a_pull_may_move_between_threads() {
+    fn is_send<T: Send>(_: T) {}
+    let request = request("registry.invalid/a:1".to_owned(), Path::new("/nowhere"));
+    is_send(run(&request));
+}
+
 #[tokio::test]
 async fn what_is_no_reference_is_refused() {
     let folder = tempfile::tempdir().unwrap();
