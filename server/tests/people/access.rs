@@ -29,12 +29,17 @@ fn routes() -> Vec<(String, String)> {
         .collect()
 }
 
-/// A path with something in its place for each parameter.
+/// The route with something for each of its parts, and with what its query must have.
 fn filled(path: &str) -> String {
-    path.split('/')
-        .map(|part| if part.starts_with('{') { "x" } else { part })
-        .collect::<Vec<_>>()
-        .join("/")
+    let query = if path.ends_with("/diff/{other}/text") {
+        "?path=/etc/motd"
+    } else {
+        ""
+    };
+    let parts = path
+        .split('/')
+        .map(|part| if part.starts_with('{') { "x" } else { part });
+    parts.collect::<Vec<_>>().join("/") + query
 }
 
 #[tokio::test]
