@@ -34,6 +34,7 @@ pub fn image_check(output: Output, dir: &Path) -> anyhow::Result<()> {
     }
     let on_top = match layers {
         1 => String::new(),
+        2 => " with one recipe under it".to_owned(),
         layers => format!(" with {} recipes under it", layers - 1),
     };
     let locked = if lock.is_some() { "locked" } else { "no lock" };
@@ -99,5 +100,5 @@ pub async fn image_update(output: Output, dir: &Path, place: &PlaceArguments) ->
 /// # Errors
 /// When it cannot be written.
 pub fn image_schema(output: Output) -> anyhow::Result<()> {
-    output.say(&serde_json::to_string_pretty(&recipe_schema())?)
+    output.json(&serde_json::to_value(recipe_schema())?)
 }
