@@ -26,7 +26,6 @@ mod rule;
 mod tree;
 mod waiver;
 mod words;
-mod yaml;
 
 pub use apply::{Applied, ApplyError, Demands, Written, apply, demands};
 pub use check::{

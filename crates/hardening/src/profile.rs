@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use yaml::{YamlError, read};
 
 use crate::check::Check;
 use crate::fix::{Fix, Unfixed};
 use crate::rule::{Rule, RuleId, Severity};
-use crate::yaml::{YamlError, read};
 
 /// Profiles that extend one another, at most.
 const EXTENDS_MAX: usize = 8;

@@ -4,11 +4,10 @@ use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_saphyr::Spanned;
+use yaml::{Spanned, YamlError, parse, read_text};
 
 use crate::profile::Profile;
 use crate::rule::RuleId;
-use crate::yaml::{YamlError, parse, read_text};
 
 /// A calendar day, written `2027-01-31`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -131,12 +130,7 @@ pub fn waivers_parse(path: &Path, text: &str, profile: &Profile) -> Result<Vec<W
             None
         };
         if let Some(problem) = problem {
-            return Err(YamlError::Content {
-                path: path.to_owned(),
-                line: at.line(),
-                column: at.column(),
-                problem,
-            });
+            return Err(YamlError::at(path, text, (at.line(), at.column()), problem));
         }
         waivers.push(Waiver {
             rule: id,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use drift::is_secret;
 use manifest::diff::{PathChange, fact_changes, path_changes};
 use manifest::{Digest, Entry, EntryKind, Manifest, TreePath};
 use protocol::limits::TEXT_FILE_BYTES_MAX;
@@ -30,7 +31,7 @@ pub struct PathState {
     pub class: String,
     /// A file's size in bytes.
     pub size: Option<u64>,
-    /// A file's SHA-256.
+    /// A file's SHA-256; not of one that is secret, whose content could be guessed by it.
     pub digest: Option<String>,
     /// A link's target.
     pub target: Option<String>,
@@ -55,7 +56,9 @@ impl PathState {
             gid: entry.gid,
             class: entry.class.as_str().to_owned(),
             size: content.map(|content| content.size),
-            digest: content.map(|content| content.digest.to_string()),
+            digest: content
+                .filter(|_| !is_secret(&entry.path))
+                .map(|content| content.digest.to_string()),
             target,
             xattrs: entry.xattrs.keys().cloned().collect(),
         }
@@ -188,6 +191,9 @@ pub async fn image_diff_text(app: &App, before: &str, now: &str, path: &str) -> 
     let parsed: TreePath = path
         .parse()
         .map_err(|error| AppError::Invalid(format!("{path:?}: {error}")))?;
+    if is_secret(&parsed) {
+        return Ok(VariantDiff::none("its content is secret"));
+    }
     let mut texts = Vec::new();
     let mut is_anywhere = false;
     for reference in [before, now] {

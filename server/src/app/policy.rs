@@ -4,7 +4,7 @@ use std::path::Path;
 
 use drift::Policy;
 
-use crate::image::yaml::{self, YamlError};
+use yaml::YamlError;
 
 const BUILT_IN: &str = include_str!("policy.yaml");
 

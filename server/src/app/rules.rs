@@ -14,7 +14,7 @@ use super::boot::event;
 use super::enrol::{Ramdisk, is_filler};
 use super::nodes::hostname_check;
 use super::{App, AppError};
-use crate::image::yaml::{self, YamlError};
+use yaml::YamlError;
 
 /// Largest text of rules, in bytes.
 const RULES_BYTES_MAX: usize = 900 << 10;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use manifest::ClassRules;
 
-use super::yaml::{self, YamlError};
+use yaml::YamlError;
 
 /// Lists by name.
 const LISTS: [(&str, &str); 1] = [("systemd", include_str!("class_lists/systemd.yaml"))];

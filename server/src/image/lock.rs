@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::recipe::{FILES_FOLDER, RECIPE_FILE, Recipe};
-use super::yaml::{self, YamlError};
+use yaml::YamlError;
 
 /// The lock's file name beside the recipe.
 pub const LOCK_FILE: &str = "image.lock";
@@ -75,12 +75,9 @@ impl Lock {
         }
         let text = yaml::read_text(&path)?;
         let mut lock: Self = yaml::parse(&path, &text)?;
-        let as_of = OffsetDateTime::parse(&lock.as_of, &Rfc3339).map_err(|_| YamlError::Content {
-            path,
-            line: 0,
-            column: 0,
-            problem: format!("as_of {:?}: expected an instant as 2026-01-02T03:04:05Z", lock.as_of),
-            snippet: String::new(),
+        let as_of = OffsetDateTime::parse(&lock.as_of, &Rfc3339).map_err(|_| {
+            let problem = format!("as_of {:?}: expected an instant as 2026-01-02T03:04:05Z", lock.as_of);
+            YamlError::at(&path, &text, (0, 0), problem)
         })?;
         lock.epoch = as_of.unix_timestamp();
         Ok(Some(lock))

@@ -22,7 +22,6 @@ pub mod lock;
 pub mod recipe;
 pub mod store;
 pub mod verify;
-pub mod yaml;
 
 pub use build::{BuildError, BuildRequest, BuiltImage, LockUpdate, Progress, build, build_agent_layer, lock_update};
 pub use download::{Download, PIECE_BYTES};

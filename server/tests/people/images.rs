@@ -19,11 +19,13 @@ async fn two_versions(server: &Server) {
     let old = [
         ("/etc/motd", 0o644, "welcome\nto the old\n"),
         ("/etc/gone", 0o644, "x"),
+        ("/etc/shadow", 0o640, "root:old:1::::::\n"),
         ("/usr/bin/tool", 0o755, "\u{0}old"),
     ];
     let new = [
         ("/etc/motd", 0o644, "welcome\nto the new\n"),
         ("/etc/added", 0o644, "welcome\nto the new\n"),
+        ("/etc/shadow", 0o640, "root:new:1::::::\n"),
         ("/usr/bin/tool", 0o755, "\u{0}new"),
     ];
     server.image_of(header("20260101T000000Z", "5.1"), &old).await;
@@ -47,13 +49,16 @@ async fn two_versions_are_compared_by_facts_paths_and_text() {
         .iter()
         .map(|path| path["path"].as_str().unwrap())
         .collect();
-    assert_eq!(paths, ["/etc/added", "/etc/gone", "/etc/motd", "/usr/bin/tool"]);
+    assert_eq!(
+        paths,
+        ["/etc/added", "/etc/gone", "/etc/motd", "/etc/shadow", "/usr/bin/tool"]
+    );
     assert_eq!(
         [&diff["paths_added"], &diff["paths_removed"], &diff["paths_changed"]],
-        [1, 1, 2]
+        [1, 1, 3]
     );
     // The two texts of the new one are one content.
-    assert_eq!(diff["bytes_new"], 19 + 4);
+    assert_eq!(diff["bytes_new"], 19 + 17 + 4);
 
     let text = async |path: &str| server.get(&format!("{DIFF}/text?path={path}")).await;
     let motd = text("/etc/motd").await.body;
@@ -63,6 +68,15 @@ async fn two_versions_are_compared_by_facts_paths_and_text() {
     );
     let gone = text("/etc/gone").await.body;
     assert!(gone["unified"].as_str().unwrap().contains("\n-x"), "{gone}");
+    let shadow = text("/etc/shadow").await.body;
+    assert!(
+        shadow["unified"].is_null() && shadow["reason"].as_str().unwrap().contains("secret"),
+        "{shadow}"
+    );
+    assert!(
+        diff["paths"][2]["now"]["digest"].is_string() && diff["paths"][3]["now"]["digest"].is_null(),
+        "{diff}"
+    );
     let tool = text("/usr/bin/tool").await.body;
     assert!(tool["reason"].as_str().unwrap().contains("no text"), "{tool}");
     assert_eq!(text("/etc/nothing").await.status, StatusCode::NOT_FOUND);

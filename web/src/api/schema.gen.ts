@@ -2021,7 +2021,7 @@ export interface components {
         PathState: {
             /** @description Its class. */
             class: string;
-            /** @description A file's SHA-256. */
+            /** @description A file's SHA-256; not of one that is secret, whose content could be guessed by it. */
             digest?: string | null;
             /**
              * Format: int32

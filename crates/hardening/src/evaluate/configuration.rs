@@ -1,5 +1,9 @@
 //! Checks of configuration files with a grammar of their own.
 
+use std::path::Path;
+
+use yaml::YamlError;
+
 use super::{Context, Look, Verdict, problem};
 use crate::check::{KubeletCheck, LimitsCheck, LoginDefs, SshdCheck, SystemdSetting};
 use crate::facts::{limits as limits_facts, lines, path, sshd as sshd_facts, systemd, text, text_at};
@@ -99,8 +103,13 @@ pub(super) fn kubelet(context: &Context<'_>, check: &KubeletCheck) -> Look {
             path: file.to_owned(),
             problem,
         };
-        let document: serde_json::Value =
-            serde_saphyr::from_str(&text).map_err(|error| not_understood(error.without_snippet().to_string()))?;
+        let document: serde_json::Value = yaml::parse(Path::new(file), &text).map_err(|error| {
+            not_understood(match error {
+                // Without the line itself: a report is read by more people than a node's files.
+                YamlError::Content { line, problem, .. } => format!("line {line}: {problem}"),
+                other => other.to_string(),
+            })
+        })?;
         if !document.is_object() {
             return Err(not_understood("expected keys at the top".to_owned()));
         }

@@ -26,7 +26,7 @@ fn base() -> String {
 
 fn cases() -> Vec<Case> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/rules.yaml");
-    serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    yaml::read(&file).unwrap()
 }
 
 /// Whether a case tells about a rule as this profile has it.

@@ -1,7 +1,7 @@
 //! The threads that move the packets of all transfers.
 //!
 //! Idea: each thread waits for the sockets of its transfers in one `epoll`, level-triggered, so that a block costs one
-//! wait for many, one receive and one send. A task and a timer of the runtime for each transfer cost a third more.
+//! wait for many, one receive and one send. A task and a timer of the runtime for each transfer cost a quarter more.
 //! What may wait, the content's source and whoever is told, stays with the task of [`super::session`].
 //!
 //! Invariants: nothing here waits for anything but packets and times; a transfer has one time in the queue that counts,

@@ -23,19 +23,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::exchange::Link;
+use super::exchange::{Link, Word};
 use super::names::NameError;
 use super::options::Limits;
 use super::packet::{ErrorCode, FileRequest, Packet, PacketError, REQUEST_BYTES_MAX};
 use super::pump::Pumps;
-use super::session::{Mail, Session};
+use super::session::Session;
 use super::source::TftpSource;
 use super::transfer::{Outcome, Rollover};
 use crate::counters::CounterSet;
 use crate::rate::{Rate, RateLimiter, RateLimits, Verdict};
 use crate::socket::{UdpOptions, udp_open_std};
 
-/// Mail waiting for one transfer; more is dropped, as the network might have done.
+/// Words waiting for one transfer; more is dropped, as the network might have done.
 const MAILBOX_MAX: usize = 8;
 /// Asked of the kernel, so that a rack that powers on at once is not lost before the first read.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
@@ -134,7 +134,7 @@ pub struct TftpServer<S> {
 /// A transfer, as the listener sees it.
 struct Entry {
     request: FileRequest,
-    mailbox: mpsc::Sender<Mail>,
+    mailbox: mpsc::Sender<Word>,
 }
 
 /// A read or write request by its opcode, whether or not the rest can be read.
@@ -263,7 +263,7 @@ impl<S: TftpSource> TftpServer<S> {
             Ok(Packet::Ack { .. } | Packet::Error { .. }) if self.config.is_single_port => {
                 match peers.get(&peer) {
                     // A full mailbox loses a packet, which the timer makes good.
-                    Some(entry) => drop(entry.mailbox.try_send(Mail::Packet(bytes.to_vec()))),
+                    Some(entry) => drop(entry.mailbox.try_send(Word::Packet(bytes.to_vec()))),
                     None => drop(self.counters.increment("stray")),
                 }
                 return None;
@@ -283,13 +283,13 @@ impl<S: TftpSource> TftpServer<S> {
             }
         };
         if let Some(entry) = peers.get(&peer) {
-            let mail = if entry.request == request {
-                Mail::RequestRepeated
+            let word = if entry.request == request {
+                Word::RequestRepeated
             } else {
-                Mail::Replaced
+                Word::Replaced
             };
-            let is_repeated = matches!(mail, Mail::RequestRepeated);
-            match entry.mailbox.try_send(mail) {
+            let is_repeated = matches!(word, Word::RequestRepeated);
+            match entry.mailbox.try_send(word) {
                 Ok(()) | Err(TrySendError::Full(_)) if is_repeated => return None,
                 // It ended, or ends now, and this request takes its place.
                 _ => {}

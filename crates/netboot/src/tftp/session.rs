@@ -17,17 +17,6 @@ use super::server::TftpConfig;
 use super::source::{OpenError, TftpFile, TftpSource, TransferEvent, TransferEventKind};
 use super::transfer::{Outcome, Transfer};
 
-/// What the listener passes on to a transfer.
-#[derive(Debug)]
-pub(crate) enum Mail {
-    /// The request came once more.
-    RequestRepeated,
-    /// The peer began another request from the same port.
-    Replaced,
-    /// A packet for this transfer, in single-port mode.
-    Packet(Vec<u8>),
-}
-
 /// One transfer and all it needs.
 pub(crate) struct Session<S> {
     pub(crate) source: Arc<S>,
@@ -35,7 +24,7 @@ pub(crate) struct Session<S> {
     pub(crate) pumps: Arc<Pumps>,
     pub(crate) request: FileRequest,
     pub(crate) link: Link,
-    pub(crate) mailbox: mpsc::Receiver<Mail>,
+    pub(crate) mailbox: mpsc::Receiver<Word>,
     pub(crate) cancel: CancellationToken,
     /// The request came again when the exchange had ended.
     pub(crate) is_repeat_unheard: bool,
@@ -61,11 +50,11 @@ impl<S: TftpSource> Session<S> {
     /// Empties the mailbox; true when the last word in it was the same request once more.
     fn is_asked_again(&mut self) -> bool {
         let mut is_asked_again = std::mem::take(&mut self.is_repeat_unheard);
-        while let Ok(mail) = self.mailbox.try_recv() {
-            match mail {
-                Mail::RequestRepeated => is_asked_again = true,
-                Mail::Replaced => is_asked_again = false,
-                Mail::Packet(_) => {}
+        while let Ok(word) = self.mailbox.try_recv() {
+            match word {
+                Word::RequestRepeated => is_asked_again = true,
+                Word::Replaced | Word::Stop => is_asked_again = false,
+                Word::Packet(_) => {}
             }
         }
         is_asked_again
@@ -214,10 +203,8 @@ impl<S: TftpSource> Session<S> {
                     is_stopping = true;
                     Word::Stop
                 }
-                mail = self.mailbox.recv(), if !self.mailbox.is_closed() => match mail {
-                    Some(Mail::RequestRepeated) => Word::RequestRepeated,
-                    Some(Mail::Replaced) => Word::Replaced,
-                    Some(Mail::Packet(bytes)) => Word::Packet(bytes),
+                word = self.mailbox.recv(), if !self.mailbox.is_closed() => match word {
+                    Some(word) => word,
                     None => continue,
                 },
             };

@@ -7,10 +7,11 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 /// What a member may depend on, in the workspace. Everything else there is refused.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("manifest", &[]),
+    ("yaml", &[]),
     ("drift", &["manifest"]),
-    ("hardening", &["manifest"]),
+    ("hardening", &["manifest", "yaml"]),
     ("protocol", &["manifest", "drift"]),
     ("netboot", &[]),
     ("imports", &[]),
@@ -27,6 +28,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "netboot",
             "hardening",
             "imports",
+            "yaml",
         ],
     ),
     ("plumbline-agent", &["manifest", "drift", "protocol", "hardening"]),

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use manifest::{ManifestError, TreePath};
+use yaml::YamlError;
 
 use super::super::keys::KeyError;
 use super::super::recipe::RecipeError;
 use super::super::store::StoreError;
-use super::super::yaml::YamlError;
 
 /// A build that did not come to an image. Nothing of it is in the store then.
 #[derive(Debug, thiserror::Error)]

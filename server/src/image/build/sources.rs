@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     fn bookworm() -> Distribution {
-        serde_saphyr::from_str("{suite: bookworm, components: [main]}").unwrap()
+        yaml::parse(Path::new("x"), "{suite: bookworm, components: [main]}").unwrap()
     }
 
     fn sources_of(files: &[(&str, &str)]) -> Result<String, BuildError> {

@@ -16,7 +16,7 @@ use manifest::ManifestKind;
 use serde::Deserialize;
 
 use super::class_lists;
-use super::yaml::{self, YamlError};
+use yaml::YamlError;
 
 pub use deployer::DeployerRecipe;
 pub use os::{Beside, FileRecipe, GroupRecipe, OsRecipe, UnitsRecipe, UserRecipe};
@@ -88,12 +88,14 @@ impl Recipe {
         match yaml::parse::<KindOnly>(&path, &text)?.kind {
             ManifestKind::Os => {
                 let mut recipe = OsRecipe::stack(layers(folder)?).map_err(wrong)?;
+                recipe.distribution.check().map_err(wrong)?;
                 take_class_lists(&mut recipe)?.map_err(wrong)?;
                 check_besides(recipe.besides()).map_err(wrong)?;
                 Ok(Self::Os(Box::new(recipe)))
             }
             ManifestKind::Deployer => {
                 let mut recipe: DeployerRecipe = yaml::parse(&path, &text)?;
+                recipe.distribution.check().map_err(wrong)?;
                 recipe.distribution_keyring = recipe.distribution.keyring.clone().map(|name| Beside {
                     folder: folder.to_owned(),
                     name,

@@ -186,7 +186,7 @@ pub struct OsRecipe {
     pub name: ImageName,
     /// The folders of the recipes, the lowest first, this one's last.
     pub folders: Vec<PathBuf>,
-    /// Where packages come from, and the keyring of that.
+    /// Where packages come from.
     pub distribution: Distribution,
     /// The keyring of the distribution's mirror, where it has one of its own.
     pub distribution_keyring: Option<Beside>,

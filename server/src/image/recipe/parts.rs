@@ -4,6 +4,7 @@ use manifest::TreePath;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::Problem;
 use super::words::{BesideName, Line, MirrorUrl, OctalMode, SuiteName, Word};
 
 /// Where packages come from. Unless it names a mirror, those of the build machine for this suite are used.
@@ -29,6 +30,17 @@ pub struct Distribution {
     /// HTTP proxy for packages; else the build machine's.
     #[serde(default)]
     pub proxy: Option<MirrorUrl>,
+}
+
+impl Distribution {
+    /// What belongs to a mirror stands beside one: else it would be passed over.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        if self.mirror.is_none() && (self.security_mirror.is_some() || self.keyring.is_some()) {
+            let problem = "security_mirror and keyring belong to a mirror: expected mirror, too";
+            return Err(("distribution", problem.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// Archive components.

@@ -174,6 +174,11 @@ fn mistakes_are_named_with_their_place() {
             "beside the recipe",
         ),
         (
+            MINIMAL.replace("[main]}", "[main], keyring: k.asc}"),
+            ": distribution: ",
+            "expected mirror, too",
+        ),
+        (
             format!("{MINIMAL}packages_without: [emacs]\n"),
             ": packages_without: ",
             "no recipe under this one",

@@ -1,11 +1,13 @@
 //! The one place that reads YAML.
 //!
-//! People write YAML, so an error must say where and what was expected. The parser stands behind this module alone so
+//! People write YAML, so an error must say where and what was expected. The parser stands behind this crate alone so
 //! that it can be exchanged: the one that was common for years is no longer maintained.
 
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+
+pub use serde_saphyr::Spanned;
 
 /// Largest YAML file, in bytes. Recipes and configuration are a few KB; manifests are never YAML.
 pub const YAML_BYTES_MAX: u64 = 1 << 20;
@@ -47,6 +49,20 @@ pub enum YamlError {
     },
 }
 
+impl YamlError {
+    /// An error at a place of this text, counted from 1 (0 when unknown), for what only makes no sense.
+    #[must_use]
+    pub fn at(path: &Path, text: &str, (line, column): (u64, u64), problem: String) -> Self {
+        Self::Content {
+            path: path.to_owned(),
+            line,
+            column,
+            problem,
+            snippet: snippet(text, line, column),
+        }
+    }
+}
+
 /// Characters of a line that a snippet shows.
 const SNIPPET_CHARS: usize = 160;
 
@@ -85,13 +101,7 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, YamlErro
         // The parser appends the place to its message; it stands in front here.
         let problem = error.without_snippet().to_string();
         let problem = problem.split(" at line ").next().unwrap_or(&problem).to_owned();
-        YamlError::Content {
-            path: path.to_owned(),
-            line,
-            column,
-            problem,
-            snippet: snippet(text, line, column),
-        }
+        YamlError::at(path, text, (line, column), problem)
     })
 }
 
