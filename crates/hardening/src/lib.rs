@@ -42,5 +42,5 @@ pub use profile::{Change, Note, Profile, ProfileError, RuleOff, profile_read, pr
 pub use report::{Counts, Problem, Report, RuleReport, RuleResult, WaiverExpired};
 pub use rule::{Condition, GpuConflict, Rule, RuleId, Severity};
 pub use tree::Tree;
-pub use waiver::{Day, Waiver, waivers_parse, waivers_read};
+pub use waiver::{Day, Waiver, waiver_problem, waivers_parse, waivers_read};
 pub use yaml::{YAML_BYTES_MAX, YamlError};

@@ -98,6 +98,20 @@ struct WaiverLine {
     value: Option<String>,
 }
 
+/// What is wrong with a waiver of this profile: a rule that the profile does not check, no reason, or no approver.
+#[must_use]
+pub fn waiver_problem(waiver: &Waiver, profile: &Profile) -> Option<String> {
+    let id = &waiver.rule;
+    if profile.rule(id).is_none() {
+        return Some(format!(
+            "waiver for {id}, which profile {} does not check",
+            profile.name
+        ));
+    }
+    let is_empty = waiver.reason.trim().is_empty() || waiver.approver.trim().is_empty();
+    is_empty.then(|| format!("the waiver for {id} needs a reason and an approver"))
+}
+
 /// Reads a file of waivers (`waivers:` and a list).
 ///
 /// # Errors
@@ -117,28 +131,19 @@ pub fn waivers_parse(path: &Path, text: &str, profile: &Profile) -> Result<Vec<W
     for line in file.waivers {
         let at = line.rule.referenced;
         let id = line.rule.value;
-        let problem = if profile.rule(&id).is_none() {
-            Some(format!(
-                "waiver for {id}, which profile {} does not check",
-                profile.name
-            ))
-        } else if waivers.iter().any(|waiver| waiver.rule == id) {
-            Some(format!("a second waiver for {id}"))
-        } else if line.reason.trim().is_empty() || line.approver.trim().is_empty() {
-            Some(format!("the waiver for {id} needs a reason and an approver"))
-        } else {
-            None
-        };
-        if let Some(problem) = problem {
-            return Err(YamlError::at(path, text, (at.line(), at.column()), problem));
-        }
-        waivers.push(Waiver {
+        let is_second = waivers.iter().any(|waiver| waiver.rule == id);
+        let waiver = Waiver {
             rule: id,
             reason: line.reason,
             approver: line.approver,
             expires_at: line.expires_at,
             value: line.value,
-        });
+        };
+        let second = is_second.then(|| format!("a second waiver for {}", waiver.rule));
+        if let Some(problem) = waiver_problem(&waiver, profile).or(second) {
+            return Err(YamlError::at(path, text, (at.line(), at.column()), problem));
+        }
+        waivers.push(waiver);
     }
     Ok(waivers)
 }

@@ -164,7 +164,8 @@ pub fn changes_text(changes: &[LockChange]) -> String {
     text
 }
 
-/// A digest of all that a recipe says: its text, that of the recipes under it, and every file beside them. Two builds
+/// A digest of all that a recipe says: its text, that of the recipes under it, every file beside them, and the rules of
+/// its hardening profile. Two builds
 /// with one lock and one such digest are one version.
 ///
 /// # Errors
@@ -176,15 +177,17 @@ pub fn recipe_digest(folder: &Path, recipe: &Recipe) -> Result<Digest, (PathBuf,
             recipe.folders.clone(),
             recipe.besides().map(|(_, beside)| beside.path()).collect(),
         ),
-        Recipe::Deployer(recipe) => (
+        Recipe::Deployer(_, base) => (
             vec![folder.to_owned()],
-            recipe
-                .distribution_keyring
-                .iter()
-                .map(super::recipe::Beside::path)
-                .collect(),
+            base.keyring.iter().map(super::recipe::Beside::path).collect(),
         ),
     };
+    if let Recipe::Os(recipe) = recipe
+        && let Some(hardening) = &recipe.hardening
+    {
+        let profile = serde_json::to_vec(&hardening.profile).map_err(|error| (folder.to_owned(), error.into()))?;
+        add(&mut hasher, &profile);
+    }
     for folder in &folders {
         add_file(&mut hasher, RECIPE_FILE.as_bytes(), &folder.join(RECIPE_FILE))?;
         let files = folder.join(FILES_FOLDER);

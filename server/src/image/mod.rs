@@ -13,12 +13,21 @@
 /// Where an image keeps the core of GRUB for BIOS. An image without it starts by UEFI only.
 pub const BIOS_CORE_PATH: &str = "/boot/grub/i386-pc/core.img";
 
+/// Where an image that was hardened keeps the profile with its waivers, and what was found when it was built.
+pub const HARDENING_PROFILE_PATH: &str = "/usr/share/plumbline/hardening/profile.json";
+/// See [`HARDENING_PROFILE_PATH`].
+pub const HARDENING_REPORT_PATH: &str = "/usr/share/plumbline/hardening/report.json";
+
+/// Where an image keeps the certificate (DER) of the key that signed its own kernel modules, for people to enrol.
+pub const MODULE_CERTIFICATE_PATH: &str = "/usr/share/plumbline/module-signing.der";
+
 mod blob;
 pub mod build;
 mod class_lists;
 mod download;
 pub mod keys;
 pub mod lock;
+pub mod module_key;
 pub mod recipe;
 pub mod store;
 pub mod verify;
@@ -26,6 +35,7 @@ pub mod verify;
 pub use build::{BuildError, BuildRequest, BuiltImage, LockUpdate, Progress, build, build_agent_layer, lock_update};
 pub use download::{Download, PIECE_BYTES};
 pub use keys::{KeyError, Keys, TrustedKeys};
+pub use module_key::{ModuleKey, ModuleKeyError};
 pub use recipe::{Recipe, RecipeError};
 pub use store::{ArtifactName, Document, ImageParts, ImageStore, StoreError};
 pub use verify::VerifyReport;

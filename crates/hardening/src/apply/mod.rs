@@ -8,7 +8,7 @@ mod edit;
 mod steps;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use manifest::TreePath;
@@ -87,6 +87,10 @@ pub struct Applied {
     pub demands: Demands,
     /// Rules left alone because a waiver for them is in force.
     pub waived: Vec<RuleId>,
+    /// Sysctls that now hold at boot.
+    pub sysctls: BTreeMap<String, String>,
+    /// Modules that are not to be loaded.
+    pub modules_forbidden: BTreeSet<String>,
 }
 
 /// What a profile asks of packages and the kernel command line; known before there is a root. Rules under a waiver in
@@ -135,8 +139,14 @@ pub fn apply(profile: &Profile, root: &Path, waivers: &[Waiver], today: time::Da
         }
     }
     steps::collected(&mut writer, &profile.name, &rules)?;
+    let (mut sysctls, mut modules_forbidden) = (BTreeMap::new(), BTreeSet::new());
     for rule in rules {
         for fix in &rule.fixes {
+            match fix {
+                Fix::Sysctl(key, value) => drop(sysctls.insert(key.clone(), value.clone())),
+                Fix::ModuleDisabled(module) => drop(modules_forbidden.insert(module.clone())),
+                _ => {}
+            }
             steps::step(&mut writer, &rule.id, fix)?;
         }
     }
@@ -147,6 +157,8 @@ pub fn apply(profile: &Profile, root: &Path, waivers: &[Waiver], today: time::Da
         written,
         demands: demands(profile, waivers, today),
         waived,
+        sysctls,
+        modules_forbidden,
     })
 }
 

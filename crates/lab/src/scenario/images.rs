@@ -27,10 +27,12 @@ pub fn provide(environment: &LabEnvironment, data_dir: &Path) -> Result<()> {
         + &folder_key(&environment.loaders)?;
     let agent = file_key(&environment.agent)?;
     let (os, deployer) = (recipes.join("debian-12-lab"), recipes.join("deployer"));
+    // A recipe may lie on another one, and names a profile beside it: all of them decide.
+    let recipes = folder_key(&recipes)?;
     let builds = [
         Build {
             name: "debian-12-lab",
-            key: builder.clone() + &folder_key(&os)?,
+            key: builder.clone() + &recipes,
             arguments: vec![
                 "build".into(),
                 os.into(),
@@ -40,7 +42,7 @@ pub fn provide(environment: &LabEnvironment, data_dir: &Path) -> Result<()> {
         },
         Build {
             name: "deployer",
-            key: builder.clone() + &folder_key(&deployer)? + &agent,
+            key: builder.clone() + &recipes + &agent,
             arguments: vec![
                 "build".into(),
                 deployer.into(),

@@ -8,11 +8,16 @@ use std::path::Path;
 
 /// `grubx64.efi.signed` keeps its package name on purpose: it is the GRUB of installed disks, while the `grubx64.efi` that
 /// shim asks for over the network is `grubnetx64.efi`.
-const LOADERS: [Wanted; 6] = [
+const LOADERS: [Wanted; 7] = [
     wanted("ipxe", "usr/lib/ipxe/snponly.efi", "snponly.efi"),
     wanted("ipxe", "usr/lib/ipxe/undionly.kpxe", "undionly.kpxe"),
     wanted("ipxe", "usr/lib/ipxe/ipxe-arm64.efi", "ipxe-arm64.efi"),
     wanted("shim-signed", "usr/lib/shim/shimx64.efi.signed", "shimx64.efi"),
+    wanted(
+        "shim-helpers-amd64-signed",
+        "usr/lib/shim/mmx64.efi.signed",
+        "mmx64.efi",
+    ),
     wanted(
         "grub-efi-amd64-signed",
         "usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed",
@@ -24,7 +29,12 @@ const LOADERS: [Wanted; 6] = [
         "grubx64.efi.signed",
     ),
 ];
-const PACKAGES: [&str; 3] = ["ipxe", "grub-efi-amd64-signed", "shim-signed"];
+const PACKAGES: [&str; 4] = [
+    "ipxe",
+    "grub-efi-amd64-signed",
+    "shim-helpers-amd64-signed",
+    "shim-signed",
+];
 
 /// All packages: those with loaders in them, and what GRUB for BIOS is made of and with.
 fn packages() -> impl Iterator<Item = &'static str> {

@@ -35,6 +35,7 @@ const REQUIRED: [(&str, &str); 28] = [
     ("mold", "fast linking"),
     ("mtools", "EFI system partitions without mounting"),
     ("openssh-client", "commands on nodes"),
+    ("openssl", "signatures of kernel modules"),
     ("postgresql", "the private database"),
     ("qemu-system-arm", "arm64 nodes"),
     ("qemu-system-x86", "nodes"),

@@ -19,8 +19,8 @@ pub fn image_check(output: Output, dir: &Path) -> anyhow::Result<()> {
     let recipe = Recipe::load(dir)?;
     let lock = Lock::load(dir)?;
     let (kind, layers, packages) = match &recipe {
-        Recipe::Os(recipe) => ("os", recipe.folders.len(), recipe.packages.len()),
-        Recipe::Deployer(recipe) => ("deployer", 1, recipe.packages.len()),
+        Recipe::Os(recipe) => ("os", recipe.folders.len(), recipe.base.packages().len()),
+        Recipe::Deployer(_, base) => ("deployer", 1, base.packages.len()),
     };
     if output.json {
         return output.json(&json!({

@@ -31,7 +31,14 @@ const REMOVED: [&str; 18] = [
 ];
 
 /// Made by the packages' scripts; removed before the recipe's files are copied.
-const IDENTITIES: [&str; 2] = ["/etc/ssh/ssh_host_*", "/var/lib/dbus/machine-id"];
+const IDENTITIES: [&str; 5] = [
+    "/etc/munge/munge.key",
+    "/etc/ssh/ssh_host_*",
+    "/var/lib/dbus/machine-id",
+    // DKMS signs with a key that it makes for itself.
+    "/var/lib/dkms/mok.key",
+    "/var/lib/dkms/mok.pub",
+];
 
 /// Brings what the package tools left of the build machine and of an identity to the state of an image. Before the
 /// recipe's files are copied, so that an identity among those is noticed.
@@ -72,6 +79,8 @@ mod tests {
         for path in [
             "etc/ssh/ssh_host_rsa_key",
             "etc/ssh/moduli",
+            "etc/munge/munge.key",
+            "var/lib/dkms/mok.key",
             "etc/machine-id",
             "etc/hostname",
             "etc/apt/sources.list.d/0000plumbline.sources",
@@ -95,6 +104,8 @@ mod tests {
         }
         for gone in [
             "etc/ssh/ssh_host_rsa_key",
+            "etc/munge/munge.key",
+            "var/lib/dkms/mok.key",
             "etc/apt/sources.list.d/0000plumbline.sources",
             "dev/null",
             "var/log/apt/term.log",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::recipe::{AptSource, Beside, Distribution, KernelRecipe, Word};
+use super::super::recipe::{PackagesBase, Word};
 use super::command::{command, output, run};
 use super::{Build, BuildError, sources};
 
@@ -46,20 +46,9 @@ pub(super) enum Extent {
     Unpack,
 }
 
-/// What a tree is made of.
-pub(super) struct Wanted<'a> {
-    pub(super) distribution: &'a Distribution,
-    /// The keyring of the distribution's mirror, where it has one of its own.
-    pub(super) keyring: Option<&'a Beside>,
-    /// Package sources beside the distribution's.
-    pub(super) apt_sources: &'a [(AptSource, Beside)],
-    pub(super) kernel: &'a KernelRecipe,
-    pub(super) packages: &'a [Word],
-}
-
 /// Makes a tree of these packages.
-pub(super) fn tree(build: &Build, wanted: &Wanted<'_>, extent: Extent) -> Result<PathBuf, BuildError> {
-    let distribution = wanted.distribution;
+pub(super) fn tree(build: &Build, wanted: &PackagesBase, extent: Extent) -> Result<PathBuf, BuildError> {
+    let distribution = &wanted.distribution;
     if !rustix::process::geteuid().is_root() {
         return Err(BuildError::NotRoot);
     }
@@ -73,7 +62,7 @@ pub(super) fn tree(build: &Build, wanted: &Wanted<'_>, extent: Extent) -> Result
 
     let root = build.work.join("root");
     let mut packages: Vec<_> = wanted.packages.iter().map(Word::as_str).collect();
-    packages.push(wanted.kernel.package.as_str());
+    packages.push(wanted.kernel.as_str());
     packages.sort_unstable();
     packages.dedup();
     build

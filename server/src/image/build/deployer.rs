@@ -5,12 +5,12 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use manifest::{Digest, Entry, EntryKind, FileContent, Header, Kernel, ManifestKind, Package, PathClass, Xattrs};
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::super::recipe::DeployerRecipe;
+use super::super::recipe::{DeployerRecipe, PackagesBase};
 use super::super::store::ArtifactName;
 use super::command::{command, output, require};
 use super::debian::Extent;
@@ -51,6 +51,7 @@ const BUSYBOX: &str = "/usr/bin/busybox";
 pub(super) fn build(
     build: &Build,
     recipe: &DeployerRecipe,
+    base: &PackagesBase,
     files_dir: &Path,
     agent_binary: Option<&Path>,
 ) -> Result<BuiltImage, BuildError> {
@@ -62,7 +63,7 @@ pub(super) fn build(
         });
     }
     require(&[("depmod", "kmod")])?;
-    let source = unpack(build, recipe)?;
+    let source = debian::tree(build, base, Extent::Unpack)?;
     let release = debian::kernel_release(&source)?;
     let packages = unpacked_packages(&source)?;
     build.check_lock(&packages)?;
@@ -107,19 +108,8 @@ pub(super) fn build(
 }
 
 /// The packages that the recipe draws from.
-pub(super) fn packages(build: &Build, recipe: &DeployerRecipe) -> Result<Vec<Package>, BuildError> {
-    unpacked_packages(&unpack(build, recipe)?)
-}
-
-fn unpack(build: &Build, recipe: &DeployerRecipe) -> Result<PathBuf, BuildError> {
-    let wanted = debian::Wanted {
-        distribution: &recipe.distribution,
-        keyring: recipe.distribution_keyring.as_ref(),
-        apt_sources: &[],
-        kernel: &recipe.kernel,
-        packages: &recipe.packages,
-    };
-    debian::tree(build, &wanted, Extent::Unpack)
+pub(super) fn packages(build: &Build, base: &PackagesBase) -> Result<Vec<Package>, BuildError> {
+    unpacked_packages(&debian::tree(build, base, Extent::Unpack)?)
 }
 
 /// Loaders and the kernel's decompressor count in 32 bits, and BIOS machines have little memory below 4 GiB: what is

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use manifest::{ManifestError, TreePath};
 use yaml::YamlError;
 
+use hardening::ApplyError;
+use imports::ImportError;
+
 use super::super::keys::KeyError;
+use super::super::module_key::ModuleKeyError;
 use super::super::recipe::RecipeError;
 use super::super::store::StoreError;
 
@@ -30,6 +34,44 @@ pub enum BuildError {
         /// What differs.
         changes: String,
     },
+    /// Rules of the hardening profile fail in the finished tree.
+    #[error(
+        "the image is not as the hardening profile {profile} asks; mend it, or waive a rule in the recipe (hardening.waivers):{rules}"
+    )]
+    Hardening {
+        /// The profile.
+        profile: String,
+        /// The rules and what was found.
+        rules: String,
+    },
+    /// Rules could not be written into the tree.
+    #[error("bringing hardening rules about")]
+    HardeningApply(#[source] ApplyError),
+    /// A waiver of the recipe is over.
+    #[error(
+        "the waiver of {rule} by {approver} was over after {until}: take it out of the recipe, or have it given again"
+    )]
+    WaiverOver {
+        /// The rule.
+        rule: String,
+        /// Who answered for it.
+        approver: String,
+        /// Its last day.
+        until: String,
+    },
+    /// The recipe names a package that its profile does not want.
+    #[error(
+        "package {package} is not wanted by the hardening profile {profile}: take one of them out, or waive the rule"
+    )]
+    PackageUnwanted {
+        /// The package.
+        package: String,
+        /// The profile.
+        profile: String,
+    },
+    /// The key for kernel modules cannot be used.
+    #[error(transparent)]
+    ModuleKey(#[from] ModuleKeyError),
     /// A signing key cannot be read or made.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -94,6 +136,18 @@ pub enum BuildError {
         /// What was found there.
         problem: &'static str,
     },
+    /// A root from elsewhere could not be brought.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// The rpm database of a root from elsewhere cannot be read.
+    #[error(transparent)]
+    Rpm(#[from] imports::rpm::RpmError),
+    /// A root from elsewhere cannot boot, or holds what belongs to one machine.
+    #[error("the root cannot become an image of a node; what to change:{0}")]
+    NotBootable(
+        /// Each thing with what to do, two lines each.
+        String,
+    ),
     /// The tree is not what an image can be made of.
     #[error("{path}: {problem}")]
     Tree {

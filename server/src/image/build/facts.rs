@@ -62,6 +62,20 @@ pub(super) fn packages(status: &str) -> Result<Vec<Package>, BuildError> {
     Ok(packages)
 }
 
+/// Packages of rpm's database as a manifest names them, sorted: epoch, version and release are the version.
+pub(super) fn rpm_packages(packages: Vec<imports::rpm::RpmPackage>) -> Vec<Package> {
+    let mut packages: Vec<_> = packages
+        .into_iter()
+        .map(|package| Package {
+            version: package.evr(),
+            name: package.name,
+            architecture: package.architecture.unwrap_or_else(|| "none".to_owned()),
+        })
+        .collect();
+    packages.sort();
+    packages
+}
+
 /// A package named by its file, `name_version_architecture.deb`, with `%3a` for the colon of an epoch.
 pub(super) fn package_of_file(name: &str) -> Option<Package> {
     let mut parts = name.strip_suffix(".deb")?.split('_');

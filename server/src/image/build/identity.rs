@@ -9,12 +9,15 @@ use manifest::{Entry, EntryKind, FileContent, PathPattern};
 use super::BuildError;
 
 /// Paths that must not hold anything, and why.
-const FORBIDDEN: [(&str, &str); 5] = [
+const FORBIDDEN: [(&str, &str); 8] = [
     ("/etc/machine-id", "a machine id; it must be empty"),
     ("/var/lib/dbus/machine-id", "a machine id of its own"),
     ("/etc/ssh/ssh_host_*_key", "an SSH host key"),
     ("/etc/ssh/ssh_host_*_key.pub", "an SSH host key"),
     ("/var/lib/plumbline/identity/**", "an agent's identity"),
+    ("/etc/munge/munge.key", "a cluster's munge key"),
+    ("/etc/ssl/private/**", "the private key of a certificate"),
+    ("/var/lib/dkms/mok.key", "the private key that DKMS signs modules with"),
 ];
 
 /// Fails on the first path that holds an identity. Links and empty files hold none.

@@ -16,9 +16,12 @@ mod deployer;
 mod error;
 mod facts;
 mod files;
+mod hardening;
 mod hooks;
 mod identity;
+mod import;
 mod initramfs;
+mod module_signing;
 mod modules;
 mod os;
 mod programs;
@@ -102,9 +105,9 @@ pub async fn build(request: BuildRequest, progress: &dyn Progress) -> Result<Bui
             .say("start", format!("{} {}", recipe.name(), build.version))?;
         match recipe {
             Recipe::Os(recipe) => os::build(&build, &recipe, &request.loaders_dir),
-            Recipe::Deployer(recipe) => {
+            Recipe::Deployer(recipe, base) => {
                 let files = folder.join(FILES_FOLDER);
-                deployer::build(&build, &recipe, &files, request.agent_binary.as_deref())
+                deployer::build(&build, &recipe, &base, &files, request.agent_binary.as_deref())
             }
         }
     })
@@ -136,7 +139,7 @@ pub async fn lock_update(request: BuildRequest, progress: &dyn Progress) -> Resu
         let path = folder.join(LOCK_FILE);
         let packages = match Recipe::load(folder)? {
             Recipe::Os(recipe) => os::packages(&build, &recipe)?,
-            Recipe::Deployer(recipe) => deployer::packages(&build, &recipe)?,
+            Recipe::Deployer(_, base) => deployer::packages(&build, &base)?,
         };
         let before = Lock::load(folder)?;
         let now = time::OffsetDateTime::from_unix_timestamp(build.epoch).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
@@ -187,6 +190,10 @@ struct Build {
     keys: Keys,
     /// This build's own folder.
     work: PathBuf,
+    /// The appliance's keys.
+    keys_dir: PathBuf,
+    /// What is pulled from registries, while it is incomplete.
+    pulls: PathBuf,
     /// The instant the build began, or the lock's, in seconds since 1970; no time in an image is later.
     epoch: i64,
     /// The same instant as the version.
@@ -198,6 +205,12 @@ struct Build {
 }
 
 impl Build {
+    /// The day of [`Build::epoch`].
+    fn day(&self) -> time::Date {
+        let instant = time::OffsetDateTime::from_unix_timestamp(self.epoch);
+        instant.unwrap_or(time::OffsetDateTime::UNIX_EPOCH).date()
+    }
+
     /// Refuses packages that are not those of the lock.
     fn check_lock(&self, packages: &[Package]) -> Result<(), BuildError> {
         let Some((path, lock)) = &self.lock else {
@@ -230,6 +243,8 @@ async fn blocking<T: Send + 'static>(
             store: ImageStore::open(&data_dir)?,
             keys: Keys::load_or_create(&data_dir.join("keys"))?,
             work: folder.path.clone(),
+            pulls: data_dir.join("pulls"),
+            keys_dir: data_dir.join("keys"),
             epoch: now.unix_timestamp(),
             version: version(now),
             lock: None,

@@ -1,23 +1,30 @@
 //! Building an operating system root.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
+use ::hardening::{Applied, Demands};
 use manifest::{Header, Kernel, ManifestKind, Package, TreePath};
 
-use super::super::recipe::{OsRecipe, UnitName, UnitsRecipe, Word};
+use super::super::recipe::{Base, OsRecipe, UnitName, UnitsRecipe, Word};
 use super::command::{command_in, output, run};
 use super::debian::Extent;
+use super::import::ImportedTree;
 use super::walk::Walk;
-use super::{Build, BuildError, BuiltImage, accounts, clean, debian, facts, files, hooks, identity, publish, sources};
+use super::{
+    Build, BuildError, BuiltImage, accounts, clean, debian, facts, files, hardening, hooks, identity, import,
+    module_signing, publish, sources,
+};
 
 /// Where the recipe's sysctls are written.
 const SYSCTL_FILE: &str = "/etc/sysctl.d/60-plumbline.conf";
 /// Boot loaders: name in the loaders folder, path in the image. Firmware finds shim by the fallback name; shim looks
-/// for `grubx64.efi` beside itself; that GRUB reads `/EFI/debian/grub.cfg`, which is rendered for each node. GRUB for
+/// for `grubx64.efi` beside itself, and for `mmx64.efi` when somebody wants a key enrolled; that GRUB reads `/EFI/debian/grub.cfg`, which is rendered for each node. GRUB for
 /// BIOS reads the same file; its two parts are copied from here to places outside the filesystems by the deployer.
-const LOADERS: [(&str, &str); 4] = [
+const LOADERS: [(&str, &str); 5] = [
     ("shimx64.efi", "/boot/efi/EFI/BOOT/BOOTX64.EFI"),
     ("grubx64.efi.signed", "/boot/efi/EFI/BOOT/grubx64.efi"),
+    ("mmx64.efi", "/boot/efi/EFI/BOOT/mmx64.efi"),
     ("grub-pc-boot.img", "/boot/grub/i386-pc/boot.img"),
     ("grub-pc-core.img", super::super::BIOS_CORE_PATH),
 ];
@@ -31,9 +38,11 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
             return Err(BuildError::InputMissing { what, path });
         }
     }
-    let root = debian::tree(build, &wanted(recipe), Extent::Install)?;
+    let demands = demands(build, recipe)?;
+    let command_line = hardening::command_line(recipe.command_line.as_ref(), &demands);
+    let brought = tree(build, recipe, &demands)?;
+    let root = brought.root().to_owned();
     build.check_lock(&installed(&root)?)?;
-    let release = debian::kernel_release(&root)?;
 
     build.reporter.say("configure", "files, units, modes")?;
     clean::after_packages(&root)?;
@@ -54,10 +63,12 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
     for hook in &recipe.hooks {
         hooks::run(build, &root, hook)?;
     }
+    let hardened = match &recipe.hardening {
+        Some(hardening) => hardening::bring_about(build, &root, hardening)?,
+        None => Applied::default(),
+    };
 
-    let mut update = command_in(&root, "update-initramfs", build.epoch);
-    update.args(["-c", "-k", &release]);
-    run("update-initramfs", "initramfs", update, &build.reporter)?;
+    let kernel = kernel(build, &brought, command_line)?;
 
     copy_loaders(&root, loaders_dir)?;
     files::remove(&root, &recipe.remove)?;
@@ -65,6 +76,9 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
     create_what_boot_would(build, &root)?;
     // After everything that writes: the recipe has the last word on modes.
     files::apply_modes(&root, &recipe.modes)?;
+    if let Some(hardening) = &recipe.hardening {
+        hardening::look(build, &root, hardening, &kernel.command_line)?;
+    }
 
     let walk = Walk {
         root: &root,
@@ -74,33 +88,100 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
     };
     let entries = walk.entries()?;
     identity::check(&entries)?;
-    let header = header(build, recipe, &root, &release)?;
+    let header = header(build, recipe, &root, kernel, hardened)?;
     publish::tree(build, header, entries, &root)
 }
 
 /// The packages that the recipe comes to.
 pub(super) fn packages(build: &Build, recipe: &OsRecipe) -> Result<Vec<Package>, BuildError> {
-    installed(&debian::tree(build, &wanted(recipe), Extent::Install)?)
+    installed(tree(build, recipe, &demands(build, recipe)?)?.root())
 }
 
-fn wanted(recipe: &OsRecipe) -> debian::Wanted<'_> {
-    debian::Wanted {
-        distribution: &recipe.distribution,
-        keyring: recipe.distribution_keyring.as_ref(),
-        apt_sources: &recipe.apt_sources,
-        kernel: &recipe.kernel,
-        packages: &recipe.packages,
+fn demands(build: &Build, recipe: &OsRecipe) -> Result<Demands, BuildError> {
+    let hardening = recipe.hardening.as_ref();
+    let demands = hardening.map(|hardening| hardening::wanted(build, hardening, recipe.base.packages()));
+    Ok(demands.transpose()?.unwrap_or_default())
+}
+
+/// What the recipe's base comes to, with nothing of the recipe's own.
+enum Brought {
+    Installed(PathBuf),
+    Imported(Box<ImportedTree>),
+}
+
+impl Brought {
+    fn root(&self) -> &Path {
+        match self {
+            Self::Installed(root) => root,
+            Self::Imported(tree) => &tree.root,
+        }
     }
 }
 
+fn tree(build: &Build, recipe: &OsRecipe, demands: &Demands) -> Result<Brought, BuildError> {
+    match &recipe.base {
+        Base::Packages(base) => {
+            let mut base = base.clone();
+            base.packages = hardening::packages(&base.packages, demands)?;
+            Ok(Brought::Installed(debian::tree(build, &base, Extent::Install)?))
+        }
+        Base::Imported(base) => {
+            let tree = import::tree(build, base, &recipe.remove)?;
+            Ok(Brought::Imported(Box::new(tree)))
+        }
+    }
+}
+
+/// Signs modules, makes the initramfs, and says what the image boots.
+fn kernel(build: &Build, brought: &Brought, command_line: String) -> Result<Kernel, BuildError> {
+    let (release, image, initramfs) = match brought {
+        Brought::Installed(root) => {
+            let release = debian::kernel_release(root)?;
+            module_signing::sign(build, root, &release)?;
+            let mut update = command_in(root, "update-initramfs", build.epoch);
+            update.args(["-c", "-k", &release]);
+            run("update-initramfs", "initramfs", update, &build.reporter)?;
+            let (image, initramfs) = (
+                format!("/boot/vmlinuz-{release}"),
+                format!("/boot/initrd.img-{release}"),
+            );
+            (release, image, initramfs)
+        }
+        Brought::Imported(tree) => {
+            module_signing::sign(build, &tree.root, &tree.bootable.kernel_version)?;
+            let initramfs = import::initramfs(build, tree)?;
+            (
+                tree.bootable.kernel_version.clone(),
+                tree.bootable.kernel.clone(),
+                initramfs,
+            )
+        }
+    };
+    Ok(Kernel {
+        release,
+        image: image.parse()?,
+        initramfs: initramfs.parse()?,
+        command_line,
+    })
+}
+
+/// Installed packages by dpkg's or rpm's own records.
 fn installed(root: &Path) -> Result<Vec<Package>, BuildError> {
-    let status = std::fs::read_to_string(root.join("var/lib/dpkg/status"));
-    facts::packages(&status.map_err(BuildError::io("reading dpkg's status"))?)
+    match std::fs::read_to_string(root.join("var/lib/dpkg/status")) {
+        Ok(status) => facts::packages(&status),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(facts::rpm_packages(imports::rpm::packages(root)?))
+        }
+        Err(error) => Err(BuildError::io("reading dpkg's status")(error)),
+    }
 }
 
 /// Writes the sources that nodes are to know, too.
 fn keep_sources(root: &Path, recipe: &OsRecipe) -> Result<(), BuildError> {
-    for (source, beside) in recipe.apt_sources.iter().filter(|(source, _)| source.keep) {
+    let Base::Packages(base) = &recipe.base else {
+        return Ok(());
+    };
+    for (source, beside) in base.apt_sources.iter().filter(|(source, _)| source.keep) {
         let (content, extension) = sources::keyring(beside)?;
         let keyring = format!("/etc/apt/keyrings/{}.{extension}", source.name);
         files::write(root, &keyring.parse()?, &content)?;
@@ -162,24 +243,20 @@ fn create_what_boot_would(build: &Build, root: &Path) -> Result<(), BuildError> 
     }
 }
 
-fn header(build: &Build, recipe: &OsRecipe, root: &Path, release: &str) -> Result<Header, BuildError> {
+fn header(
+    build: &Build,
+    recipe: &OsRecipe,
+    root: &Path,
+    kernel: Kernel,
+    hardened: Applied,
+) -> Result<Header, BuildError> {
     let read = |path: &str| {
         let text = std::fs::read_to_string(root.join(path.trim_start_matches('/')));
         text.map_err(BuildError::io(format!("reading {path}")))
     };
     let mut header = Header::new(ManifestKind::Os, recipe.name.as_str(), build.version.as_str());
     header.description = facts::pretty_name(&read("/usr/lib/os-release")?);
-    header.kernel = Some(Kernel {
-        release: release.to_owned(),
-        image: format!("/boot/vmlinuz-{release}").parse()?,
-        initramfs: format!("/boot/initrd.img-{release}").parse()?,
-        command_line: recipe
-            .kernel
-            .command_line
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-    });
+    header.kernel = Some(kernel);
     header.roots.clone_from(&recipe.roots);
     header.classes = recipe.classes.clone();
     header.packages = installed(root)?;
@@ -196,18 +273,19 @@ fn header(build: &Build, recipe: &OsRecipe, root: &Path, release: &str) -> Resul
     header.units = facts::units(&String::from_utf8_lossy(&listing));
     header.users = facts::users(&read("/etc/passwd")?)?;
     header.groups = facts::groups(&read("/etc/group")?)?;
+    // The recipe's own word on a key counts; whether it will do for the profile has been looked at.
+    header.sysctls = hardened.sysctls;
     let sysctls = recipe.sysctls.iter();
-    header.sysctls = sysctls
-        .map(|(key, value)| (key.to_string(), value.to_string()))
-        .collect();
-    header.modules_required = sorted(&recipe.modules_required);
-    header.modules_forbidden = sorted(&recipe.modules_forbidden);
+    header
+        .sysctls
+        .extend(sysctls.map(|(key, value)| (key.to_string(), value.to_string())));
+    header.modules_required = names(&recipe.modules_required).into_iter().collect();
+    let mut forbidden = hardened.modules_forbidden;
+    forbidden.extend(names(&recipe.modules_forbidden));
+    header.modules_forbidden = forbidden.into_iter().collect();
     Ok(header)
 }
 
-fn sorted(names: &[Word]) -> Vec<String> {
-    let mut names: Vec<_> = names.iter().map(ToString::to_string).collect();
-    names.sort();
-    names.dedup();
-    names
+fn names(words: &[Word]) -> BTreeSet<String> {
+    words.iter().map(ToString::to_string).collect()
 }

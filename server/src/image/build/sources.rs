@@ -1,14 +1,14 @@
 //! Where a tree's packages come from, in apt's newer (deb822) format.
 //!
-//! A recipe that names no mirror is built from those that its build machine is set up to use, with the keys it trusts,
-//! cut down to one suite. Both of apt's formats are read; what apt would not use (disabled, source packages, other
-//! suites) is left out. Further sources come from the recipe, each with the keyring that signs it.
+//! A recipe that names no mirror is built from those that its build machine is set up to use, with the keys it trusts:
+//! the machine says where, the recipe says which suite and components. Of another suite than the machine's own its
+//! Debian mirrors are asked, too. Both of apt's formats are read; what apt would not use (disabled, source packages) is
+//! left out. Further sources come from the recipe, each with the keyring that signs it.
 
 use std::path::{Path, PathBuf};
 
-use super::super::recipe::{AptSource, Beside, Distribution};
+use super::super::recipe::{AptSource, Beside, Distribution, PackagesBase};
 use super::BuildError;
-use super::debian::Wanted;
 
 /// Largest keyring, in bytes.
 const KEYRING_BYTES_MAX: u64 = 1 << 20;
@@ -18,17 +18,20 @@ const POCKETS: [&str; 3] = ["", "-updates", "-security"];
 
 /// The sources of a tree: the distribution's, from apt's folder (`/etc/apt`) where the recipe names no mirror, and the
 /// recipe's others. Their keyrings are copied into the build's folder.
-pub(super) fn text(apt: &Path, wanted: &Wanted<'_>, work: &Path) -> Result<String, BuildError> {
-    let distribution = wanted.distribution;
+pub(super) fn text(apt: &Path, wanted: &PackagesBase, work: &Path) -> Result<String, BuildError> {
+    let distribution = &wanted.distribution;
     let mut text = if distribution.mirror.is_some() {
         let keyring = wanted
             .keyring
+            .as_ref()
             .map(|beside| keyring_copied(beside, "distribution", work));
         of_mirror(distribution, keyring.transpose()?.as_deref())
     } else {
-        read(apt, distribution)?
+        let release = apt.with_file_name("os-release");
+        let own = std::fs::read_to_string(release).ok().and_then(|text| codename(&text));
+        selected(read(apt)?, distribution, own.as_deref())?
     };
-    for (source, beside) in wanted.apt_sources {
+    for (source, beside) in &wanted.apt_sources {
         let keyring = keyring_copied(beside, source.name.as_str(), work)?;
         text.push('\n');
         text.push_str(&of_source(source, &keyring));
@@ -94,12 +97,20 @@ fn joined<T: ToString>(words: &[T]) -> String {
     words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// The sources for this suite from apt's folder.
-fn read(apt: &Path, distribution: &Distribution) -> Result<String, BuildError> {
+/// `VERSION_CODENAME` of `os-release`.
+fn codename(os_release: &str) -> Option<String> {
+    let value = os_release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+    Some(value.trim().trim_matches('"').to_owned())
+}
+
+/// The sources of apt's folder.
+fn read(apt: &Path) -> Result<Vec<Stanza>, BuildError> {
     let mut stanzas = Vec::new();
     let list = apt.join("sources.list");
     if list.exists() {
-        stanzas.extend(from_list(&read_text(&list)?, distribution));
+        stanzas.extend(from_list(&read_text(&list)?));
     }
     let parts = apt.join("sources.list.d");
     let mut files = Vec::new();
@@ -112,20 +123,36 @@ fn read(apt: &Path, distribution: &Distribution) -> Result<String, BuildError> {
     files.sort();
     for file in files {
         match file.extension().and_then(|extension| extension.to_str()) {
-            Some("list") => stanzas.extend(from_list(&read_text(&file)?, distribution)),
-            Some("sources") => stanzas.extend(from_stanzas(&read_text(&file)?, distribution)),
+            Some("list") => stanzas.extend(from_list(&read_text(&file)?)),
+            Some("sources") => stanzas.extend(from_stanzas(&read_text(&file)?)),
             _ => {}
         }
     }
+    Ok(stanzas)
+}
+
+/// The sources for this suite, as text. `own` is the build machine's suite: where nothing is said of the wanted one, the
+/// archive that brought the machine itself is asked.
+fn selected(stanzas: Vec<Stanza>, distribution: &Distribution, own: Option<&str>) -> Result<String, BuildError> {
+    let suite = distribution.suite.as_str();
     // Updates alone make no system.
-    let base = |stanza: &Stanza| stanza.suites.iter().any(|suite| suite == distribution.suite.as_str());
-    if !stanzas.iter().any(base) {
+    let has_base =
+        |stanzas: &[Stanza], suite: &str| stanzas.iter().any(|stanza| stanza.suites.iter().any(|s| s == suite));
+    let mut found: Vec<Stanza> = stanzas
+        .iter()
+        .filter_map(|stanza| stanza.clone().cut_to(distribution, suite))
+        .collect();
+    if let Some(own) = own.filter(|_| !has_base(&found, suite)) {
+        let debian = stanzas.into_iter().filter(Stanza::is_debian);
+        found = debian.filter_map(|stanza| stanza.cut_to(distribution, own)).collect();
+    }
+    if !has_base(&found, suite) {
         return Err(BuildError::NoSource {
-            suite: distribution.suite.to_string(),
+            suite: suite.to_owned(),
             components: joined(&distribution.components.0),
         });
     }
-    Ok(stanzas.iter().map(Stanza::text).collect::<Vec<_>>().join("\n"))
+    Ok(found.iter().map(Stanza::text).collect::<Vec<_>>().join("\n"))
 }
 
 fn read_text(path: &Path) -> Result<String, BuildError> {
@@ -133,7 +160,7 @@ fn read_text(path: &Path) -> Result<String, BuildError> {
 }
 
 /// One source as apt understands it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Stanza {
     uris: Vec<String>,
     suites: Vec<String>,
@@ -143,23 +170,29 @@ struct Stanza {
 }
 
 impl Stanza {
-    /// What is left of it for this suite, if anything.
-    fn cut_to(mut self, distribution: &Distribution) -> Option<Self> {
-        let wanted = |suite: &String| {
-            POCKETS
-                .iter()
-                .any(|pocket| *suite == format!("{}{pocket}", distribution.suite))
+    /// Whether it is of Debian's own archive, by the keyring that signs it.
+    fn is_debian(&self) -> bool {
+        let mut signed = self
+            .options
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("signed-by"));
+        signed.all(|(_, value)| value.contains("debian-archive"))
+    }
+
+    /// What it is for the wanted suite, if it has the pockets of `suite` and any of the wanted components: one that has
+    /// some has them all.
+    fn cut_to(mut self, distribution: &Distribution, suite: &str) -> Option<Self> {
+        let wanted = &distribution.components.0;
+        let pocket = |known: &String| {
+            let pocket = known.strip_prefix(suite).filter(|pocket| POCKETS.contains(pocket))?;
+            Some(format!("{}{pocket}", distribution.suite))
         };
-        self.suites.retain(wanted);
-        self.components.retain(|component| {
-            distribution
-                .components
-                .0
-                .iter()
-                .any(|known| known.as_str() == component)
-        });
-        let some = !self.uris.is_empty() && !self.suites.is_empty() && !self.components.is_empty();
-        some.then_some(self)
+        self.suites = self.suites.iter().filter_map(pocket).collect();
+        let has_some = wanted
+            .iter()
+            .any(|word| self.components.iter().any(|known| known == word.as_str()));
+        self.components = wanted.iter().map(ToString::to_string).collect();
+        (has_some && !self.uris.is_empty() && !self.suites.is_empty()).then_some(self)
     }
 
     fn text(&self) -> String {
@@ -181,7 +214,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// `sources.list(5)`, one line a source.
-fn from_list(text: &str, distribution: &Distribution) -> Vec<Stanza> {
+fn from_list(text: &str) -> Vec<Stanza> {
     let parse = |line: &str| {
         let line = line.split('#').next().unwrap_or_default().trim();
         let rest = line.strip_prefix("deb")?.strip_prefix([' ', '\t'])?.trim_start();
@@ -190,13 +223,12 @@ fn from_list(text: &str, distribution: &Distribution) -> Vec<Stanza> {
             None => ("", rest),
         };
         let mut fields = words(rest).into_iter();
-        let stanza = Stanza {
+        Some(Stanza {
             uris: fields.next().into_iter().collect(),
             suites: fields.next().into_iter().collect(),
             components: fields.collect(),
             options: words(options).iter().filter_map(|option| option_of(option)).collect(),
-        };
-        stanza.cut_to(distribution)
+        })
     };
     text.lines().filter_map(parse).collect()
 }
@@ -215,7 +247,7 @@ fn option_of(option: &str) -> Option<(String, String)> {
 }
 
 /// The deb822 format: paragraphs of `Field: value`, continued on lines that start with white space.
-fn from_stanzas(text: &str, distribution: &Distribution) -> Vec<Stanza> {
+fn from_stanzas(text: &str) -> Vec<Stanza> {
     let mut stanzas = Vec::new();
     let lines: String = text
         .lines()
@@ -240,7 +272,7 @@ fn from_stanzas(text: &str, distribution: &Distribution) -> Vec<Stanza> {
             }
         }
         if enabled && binary {
-            stanzas.extend(stanza.cut_to(distribution));
+            stanzas.push(stanza);
         }
     }
     stanzas
@@ -250,17 +282,19 @@ fn from_stanzas(text: &str, distribution: &Distribution) -> Vec<Stanza> {
 mod tests {
     use super::*;
 
-    fn bookworm() -> Distribution {
-        yaml::parse(Path::new("x"), "{suite: bookworm, components: [main]}").unwrap()
+    fn sources_of(files: &[(&str, &str)]) -> Result<String, BuildError> {
+        sources_for("{suite: bookworm, components: [main]}", files)
     }
 
-    fn sources_of(files: &[(&str, &str)]) -> Result<String, BuildError> {
+    /// On a machine that runs bookworm.
+    fn sources_for(distribution: &str, files: &[(&str, &str)]) -> Result<String, BuildError> {
         let apt = tempfile::tempdir().unwrap();
         std::fs::create_dir(apt.path().join("sources.list.d")).unwrap();
         for (name, text) in files {
             std::fs::write(apt.path().join(name), text).unwrap();
         }
-        read(apt.path(), &bookworm())
+        let distribution = yaml::parse(Path::new("x"), distribution).unwrap();
+        selected(read(apt.path())?, &distribution, Some("bookworm"))
     }
 
     #[test]
@@ -285,6 +319,42 @@ mod tests {
             "Types: deb\nURIs: http://sec.example/s\nSuites: bookworm-security\nComponents: main\nSigned-By: /k.gpg\n\n\
              Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates\nComponents: main\n\
              Signed-By: /usr/share/keyrings/debian.gpg\n"
+        );
+    }
+
+    #[test]
+    fn the_recipe_says_which_components_and_the_machine_where_they_are() {
+        let text = sources_for(
+            "{suite: bookworm, components: [main, non-free-firmware]}",
+            &[(
+                "sources.list",
+                "deb http://a.example/d bookworm main\ndeb http://v.example/d bookworm vendor\n",
+            )],
+        )
+        .unwrap();
+        assert_eq!(
+            text,
+            "Types: deb\nURIs: http://a.example/d\nSuites: bookworm\nComponents: main non-free-firmware\n"
+        );
+    }
+
+    #[test]
+    fn another_release_comes_from_the_archive_that_brought_the_machine() {
+        let text = sources_for(
+            "{suite: trixie, components: [main]}",
+            &[(
+                "sources.list",
+                "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://a.example/d bookworm main\n\
+                 deb http://a.example/s bookworm-security main\n\
+                 deb [signed-by=/vendor.gpg] http://vendor.example/d bookworm main\n",
+            )],
+        )
+        .unwrap();
+        assert_eq!(
+            text,
+            "Types: deb\nURIs: http://a.example/d\nSuites: trixie\nComponents: main\n\
+             Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n\n\
+             Types: deb\nURIs: http://a.example/s\nSuites: trixie-security\nComponents: main\n"
         );
     }
 

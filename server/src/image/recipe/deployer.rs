@@ -1,11 +1,14 @@
 //! The recipe of the deployer, as it is written.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use manifest::TreePath;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::Problem;
+use super::base::PackagesBase;
 use super::os::Beside;
 use super::parts::{Distribution, KernelRecipe, ModeRule};
 use super::words::{ImageName, Word};
@@ -22,9 +25,6 @@ pub struct DeployerRecipe {
     pub name: ImageName,
     /// Where packages come from.
     pub distribution: Distribution,
-    /// The keyring of the distribution's mirror, where it has one of its own.
-    #[serde(skip)]
-    pub distribution_keyring: Option<Beside>,
     /// The kernel.
     pub kernel: KernelRecipe,
     /// Packages that programs are drawn from.
@@ -37,6 +37,24 @@ pub struct DeployerRecipe {
     /// Owner and mode of paths, applied after the files are copied.
     #[serde(default)]
     pub modes: Vec<ModeRule>,
+}
+
+impl DeployerRecipe {
+    /// What its programs are drawn from; `folder` is the recipe's own.
+    pub(super) fn base(&self, folder: &Path) -> Result<PackagesBase, Problem> {
+        self.distribution.check()?;
+        let kernel = self.kernel.package.clone();
+        Ok(PackagesBase {
+            distribution: self.distribution.clone(),
+            keyring: self.distribution.keyring.clone().map(|name| Beside {
+                folder: folder.to_owned(),
+                name,
+            }),
+            apt_sources: Vec::new(),
+            kernel: kernel.ok_or(("kernel", "expected package".to_owned()))?,
+            packages: self.packages.clone(),
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]

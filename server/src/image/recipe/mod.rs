@@ -4,7 +4,9 @@
 //! sysctls, modules. Unknown keys are refused, so that a misspelt one is an error and not a default. What a recipe
 //! extends is laid under it when it is read; nothing after that knows of it.
 
+mod base;
 mod deployer;
+mod hardening;
 mod os;
 mod parts;
 mod schema;
@@ -16,9 +18,12 @@ use manifest::ManifestKind;
 use serde::Deserialize;
 
 use super::class_lists;
+use ::hardening::ProfileError;
 use yaml::YamlError;
 
+pub use base::{Base, ImportedBase, PackagesBase};
 pub use deployer::DeployerRecipe;
+pub use hardening::Hardening;
 pub use os::{Beside, FileRecipe, GroupRecipe, OsRecipe, UnitsRecipe, UserRecipe};
 pub use parts::{AptSource, Components, Distribution, KernelRecipe, ModeRule};
 pub use schema::recipe_schema;
@@ -42,6 +47,9 @@ pub enum RecipeError {
     /// The YAML cannot be read.
     #[error(transparent)]
     Yaml(#[from] YamlError),
+    /// The hardening profile cannot be used.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// A value has the right type and makes no sense.
     #[error("{}: {field}: {problem}", path.display())]
     Value {
@@ -59,8 +67,8 @@ pub enum RecipeError {
 pub enum Recipe {
     /// An operating system root.
     Os(Box<OsRecipe>),
-    /// The ramdisk that commissions and installs.
-    Deployer(Box<DeployerRecipe>),
+    /// The ramdisk that commissions and installs, and what its programs are drawn from.
+    Deployer(Box<DeployerRecipe>, PackagesBase),
 }
 
 /// Only the field that says which kind of recipe follows.
@@ -87,22 +95,17 @@ impl Recipe {
         let text = yaml::read_text(&path)?;
         match yaml::parse::<KindOnly>(&path, &text)?.kind {
             ManifestKind::Os => {
-                let mut recipe = OsRecipe::stack(layers(folder)?).map_err(wrong)?;
-                recipe.distribution.check().map_err(wrong)?;
+                let (mut recipe, hardening) = OsRecipe::stack(layers(folder)?).map_err(wrong)?;
+                recipe.hardening = hardening.load()?.map_err(wrong)?;
                 take_class_lists(&mut recipe)?.map_err(wrong)?;
                 check_besides(recipe.besides()).map_err(wrong)?;
                 Ok(Self::Os(Box::new(recipe)))
             }
             ManifestKind::Deployer => {
-                let mut recipe: DeployerRecipe = yaml::parse(&path, &text)?;
-                recipe.distribution.check().map_err(wrong)?;
-                recipe.distribution_keyring = recipe.distribution.keyring.clone().map(|name| Beside {
-                    folder: folder.to_owned(),
-                    name,
-                });
-                let keyring = recipe.distribution_keyring.iter();
-                check_besides(keyring.map(|beside| ("distribution.keyring", beside))).map_err(wrong)?;
-                Ok(Self::Deployer(Box::new(recipe)))
+                let recipe: DeployerRecipe = yaml::parse(&path, &text)?;
+                let base = recipe.base(folder).map_err(wrong)?;
+                check_besides(base.besides()).map_err(wrong)?;
+                Ok(Self::Deployer(Box::new(recipe), base))
             }
             other => Err(wrong((
                 "kind",
@@ -116,7 +119,7 @@ impl Recipe {
     pub fn name(&self) -> &str {
         match self {
             Self::Os(recipe) => recipe.name.as_str(),
-            Self::Deployer(recipe) => recipe.name.as_str(),
+            Self::Deployer(recipe, _) => recipe.name.as_str(),
         }
     }
 }
@@ -171,7 +174,7 @@ fn take_class_lists(recipe: &mut OsRecipe) -> Result<Result<(), Problem>, YamlEr
     Ok(Ok(()))
 }
 
-fn check_besides<'a>(besides: impl Iterator<Item = (&'static str, &'a Beside)>) -> Result<(), Problem> {
+fn check_besides<'a>(besides: impl IntoIterator<Item = (&'static str, &'a Beside)>) -> Result<(), Problem> {
     for (field, beside) in besides {
         let path = beside.path();
         if !path.is_file() {

@@ -7,6 +7,8 @@ use manifest::{ClassRules, FilesystemKind, PathPattern, Root, TreePath};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::base::{Base, BaseFile, ImportedBase, PackagesBase};
+use super::hardening::{Hardening, HardeningFile, HardeningWanted};
 use super::parts::{AptSource, Distribution, KernelRecipe, ModeRule};
 use super::words::{AccountName, BesideName, ImageName, Line, OctalMode, SysctlKey, SysctlValue, UnitName, Word};
 use super::{FILES_FOLDER, Problem, schema};
@@ -97,6 +99,9 @@ pub(super) struct OsFile {
     /// values replace, lists grow, maps take the newer value for a key, files are laid over.
     #[serde(default)]
     pub extends: Option<ImageName>,
+    /// A root from elsewhere, in the place of a distribution's packages.
+    #[serde(default)]
+    base: Option<BaseFile>,
     /// Where packages come from.
     #[serde(default)]
     distribution: Option<Distribution>,
@@ -127,6 +132,9 @@ pub(super) struct OsFile {
     /// Owner and mode of paths, applied after everything that writes.
     #[serde(default)]
     modes: Vec<ModeRule>,
+    /// A profile of hardening rules, and what of it is waived.
+    #[serde(default)]
+    hardening: Option<HardeningFile>,
     /// Scripts run in the tree, in their order, when files and units are in place: the last resort. They have no network.
     #[serde(default)]
     hooks: Vec<BesideName>,
@@ -186,16 +194,10 @@ pub struct OsRecipe {
     pub name: ImageName,
     /// The folders of the recipes, the lowest first, this one's last.
     pub folders: Vec<PathBuf>,
-    /// Where packages come from.
-    pub distribution: Distribution,
-    /// The keyring of the distribution's mirror, where it has one of its own.
-    pub distribution_keyring: Option<Beside>,
-    /// Package sources beside the distribution's, each with its keyring.
-    pub apt_sources: Vec<(AptSource, Beside)>,
-    /// The kernel.
-    pub kernel: KernelRecipe,
-    /// Packages beside the kernel and the variant's own.
-    pub packages: Vec<Word>,
+    /// What the tree is made from.
+    pub base: Base,
+    /// Kernel command line, without what is per node or per boot.
+    pub command_line: Option<Line>,
     /// Groups that no package makes.
     pub groups: Vec<GroupRecipe>,
     /// Accounts that no package makes.
@@ -206,6 +208,8 @@ pub struct OsRecipe {
     pub files: Vec<FileRecipe>,
     /// Owner and mode of paths.
     pub modes: Vec<ModeRule>,
+    /// Hardening, where a recipe asks for it.
+    pub hardening: Option<Hardening>,
     /// Scripts run in the tree.
     pub hooks: Vec<Beside>,
     /// Paths removed from the tree.
@@ -225,34 +229,31 @@ pub struct OsRecipe {
 }
 
 impl OsRecipe {
-    /// Stacks recipes, the lowest first, each with its folder.
-    pub(super) fn stack(layers: Vec<(PathBuf, OsFile)>) -> Result<Self, Problem> {
+    /// Stacks recipes, the lowest first, each with its folder. What they ask of hardening is read by whoever asked.
+    pub(super) fn stack(layers: Vec<(PathBuf, OsFile)>) -> Result<(Self, HardeningWanted), Problem> {
         let mut stack = Stack::default();
         let mut name = None;
         for (folder, file) in layers {
             name = Some(file.name.clone());
             stack.lay(&folder, file)?;
         }
-        let missing = |field| (field, "expected here or in a recipe that this one extends".to_owned());
-        let (distribution, distribution_keyring) = stack.distribution.ok_or_else(|| missing("distribution"))?;
+        let (base, command_line) = stack.base()?;
         let roots = stack.roots.unwrap_or_else(roots_default);
         if !roots.first().is_some_and(|root| root.mount.is_root()) {
             return Err(("roots", "expected / first".to_owned()));
         }
-        Ok(Self {
-            name: name.ok_or_else(|| missing("name"))?,
-            distribution,
-            distribution_keyring,
-            kernel: stack.kernel.ok_or_else(|| missing("kernel"))?,
+        let recipe = Self {
+            name: name.ok_or(missing("name"))?,
+            base,
+            command_line,
             roots,
             folders: stack.folders,
-            apt_sources: stack.apt_sources,
-            packages: stack.packages,
             groups: stack.groups,
             users: stack.users,
             units: stack.units,
             files: stack.files,
             modes: stack.modes,
+            hardening: None,
             hooks: stack.hooks,
             remove: stack.remove,
             class_lists: stack.class_lists,
@@ -260,7 +261,8 @@ impl OsRecipe {
             sysctls: stack.sysctls,
             modules_required: stack.modules_required,
             modules_forbidden: stack.modules_forbidden,
-        })
+        };
+        Ok((recipe, stack.hardening))
     }
 
     /// The folders whose content is laid over the tree, in their order. One may be missing.
@@ -270,15 +272,8 @@ impl OsRecipe {
 
     /// Every file beside the recipes that the build will read.
     pub fn besides(&self) -> impl Iterator<Item = (&'static str, &Beside)> {
-        let keyring = self.distribution_keyring.iter();
-        keyring
-            .map(|beside| ("distribution.keyring", beside))
-            .chain(
-                self.apt_sources
-                    .iter()
-                    .map(|(_, beside)| ("apt_sources.keyring", beside)),
-            )
-            .chain(self.hooks.iter().map(|beside| ("hooks", beside)))
+        let base = self.base.besides().into_iter();
+        base.chain(self.hooks.iter().map(|beside| ("hooks", beside)))
     }
 }
 
@@ -286,15 +281,18 @@ impl OsRecipe {
 #[derive(Default)]
 struct Stack {
     folders: Vec<PathBuf>,
+    imported: Option<ImportedBase>,
     distribution: Option<(Distribution, Option<Beside>)>,
     apt_sources: Vec<(AptSource, Beside)>,
-    kernel: Option<KernelRecipe>,
+    kernel_package: Option<Word>,
+    command_line: Option<Line>,
     packages: Vec<Word>,
     groups: Vec<GroupRecipe>,
     users: Vec<UserRecipe>,
     units: UnitsRecipe,
     files: Vec<FileRecipe>,
     modes: Vec<ModeRule>,
+    hardening: HardeningWanted,
     hooks: Vec<Beside>,
     remove: Vec<PathPattern>,
     class_lists: Vec<Word>,
@@ -319,7 +317,11 @@ impl Stack {
                 return Err(("packages_without", problem));
             }
         }
+        if let Some(base) = file.base {
+            self.imported = Some(base.resolved(folder)?);
+        }
         if let Some(distribution) = file.distribution {
+            distribution.check()?;
             let keyring = distribution.keyring.clone().map(beside);
             self.distribution = Some((distribution, keyring));
         }
@@ -329,12 +331,9 @@ impl Stack {
             self.apt_sources.push((source, keyring));
         }
         if let Some(kernel) = file.kernel {
-            // A recipe that only exchanges the package keeps the command line.
-            let command_line = self.kernel.take().and_then(|kernel| kernel.command_line);
-            self.kernel = Some(KernelRecipe {
-                command_line: kernel.command_line.or(command_line),
-                ..kernel
-            });
+            // A recipe that only exchanges one of both keeps the other.
+            self.kernel_package = kernel.package.or(self.kernel_package.take());
+            self.command_line = kernel.command_line.or(self.command_line.take());
         }
         for group in file.groups {
             self.groups.retain(|known| known.name != group.name);
@@ -361,6 +360,7 @@ impl Stack {
         self.packages.extend(file.packages);
         self.files.extend(file.files);
         self.modes.extend(file.modes);
+        self.hardening.lay(folder, file.hardening.unwrap_or_default());
         self.hooks.extend(file.hooks.into_iter().map(beside));
         self.remove.extend(file.remove);
         for list in file.class_lists {
@@ -376,6 +376,41 @@ impl Stack {
         self.folders.push(folder.to_owned());
         Ok(())
     }
+
+    /// What the tree is made from, and the command line of its kernel.
+    fn base(&mut self) -> Result<(Base, Option<Line>), Problem> {
+        let command_line = self.command_line.take();
+        let base = match (self.imported.take(), self.distribution.take()) {
+            (Some(_), Some(_)) => return Err(("base", "expected base or distribution, one of them".to_owned())),
+            (Some(imported), None) => {
+                let brought = [
+                    ("packages", self.packages.is_empty()),
+                    ("apt_sources", self.apt_sources.is_empty()),
+                    ("kernel.package", self.kernel_package.is_none()),
+                ];
+                if let Some((field, _)) = brought.into_iter().find(|(_, is_empty)| !is_empty) {
+                    let problem = "a root from elsewhere is taken as it is: install it there, before it is brought";
+                    return Err((field, problem.to_owned()));
+                }
+                Base::Imported(imported)
+            }
+            (None, distribution) => {
+                let (distribution, keyring) = distribution.ok_or(missing("distribution"))?;
+                Base::Packages(PackagesBase {
+                    distribution,
+                    keyring,
+                    apt_sources: std::mem::take(&mut self.apt_sources),
+                    kernel: self.kernel_package.take().ok_or(missing("kernel.package"))?,
+                    packages: std::mem::take(&mut self.packages),
+                })
+            }
+        };
+        Ok((base, command_line))
+    }
+}
+
+fn missing(field: &'static str) -> Problem {
+    (field, "expected here or in a recipe that this one extends".to_owned())
 }
 
 fn roots_default() -> Vec<Root> {

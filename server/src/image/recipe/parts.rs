@@ -102,8 +102,9 @@ pub struct ModeRule {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelRecipe {
-    /// Package that brings the kernel.
-    pub package: Word,
+    /// Package that brings the kernel. A root from elsewhere brings it without.
+    #[serde(default)]
+    pub package: Option<Word>,
     /// Command line of the image, without what is per node or per boot.
     #[serde(default)]
     pub command_line: Option<Line>,

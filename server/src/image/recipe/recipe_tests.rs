@@ -16,7 +16,7 @@ fn images(recipes: &[(&str, &str)]) -> tempfile::TempDir {
 fn load(images: &tempfile::TempDir, name: &str) -> Result<OsRecipe, String> {
     match Recipe::load(&images.path().join(name)) {
         Ok(Recipe::Os(recipe)) => Ok(*recipe),
-        Ok(Recipe::Deployer(_)) => panic!("expected an os recipe"),
+        Ok(Recipe::Deployer(..)) => panic!("expected an os recipe"),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -46,7 +46,15 @@ fn every_recipe_in_the_repository_loads() {
         }
     }
     names.sort();
-    assert_eq!(names, ["debian-12-lab", "deployer"]);
+    let expected = [
+        "debian-12-base",
+        "debian-12-gpu",
+        "debian-12-lab",
+        "debian-12-node",
+        "debian-13-node",
+        "deployer",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[test]
@@ -88,9 +96,12 @@ fn a_recipe_lies_on_top_of_the_one_it_extends() {
     let images = images(&[("base", &base), ("gpu", top)]);
     let recipe = load(&images, "gpu").unwrap();
     assert_eq!(recipe.name.as_str(), "gpu");
-    assert_eq!(texts(&recipe.packages), ["systemd", "chrony", "slurmd"]);
-    assert_eq!(recipe.kernel.package.as_str(), "linux-image-cloud-amd64");
-    assert_eq!(recipe.kernel.command_line.as_ref().map(Line::as_str), Some("quiet"));
+    let Base::Packages(base) = &recipe.base else {
+        panic!("{:?}", recipe.base)
+    };
+    assert_eq!(texts(&base.packages), ["systemd", "chrony", "slurmd"]);
+    assert_eq!(base.kernel.as_str(), "linux-image-cloud-amd64");
+    assert_eq!(recipe.command_line.as_ref().map(Line::as_str), Some("quiet"));
     let sysctls: Vec<_> = recipe
         .sysctls
         .iter()
@@ -106,6 +117,69 @@ fn a_recipe_lies_on_top_of_the_one_it_extends() {
         [images.path().join("base/files"), images.path().join("gpu/files")]
     );
     assert_eq!(recipe.classes.0.len(), 1);
+}
+
+const WAIVER: &str = "{rule: SSH-07, reason: notebooks, approver: hpc-team, expires_at: 2099-12-31}";
+
+/// A profile in the folder beside the recipes, with two rules.
+fn profile_beside(images: &tempfile::TempDir) {
+    let folder = images.path().join("profiles");
+    std::fs::create_dir(&folder).unwrap();
+    let rules = "title: T\nrules:\n- &rule {id: SSH-07, title: t, rationale: r, severity: low, \
+        checks: [{sshd: {key: X11Forwarding, expect: {is: [no]}}}], unfixed: report_only}\n- {<<: *rule, id: SSH-08}\n";
+    std::fs::write(folder.join("strict.yaml"), rules.replace("[no]", "[\"no\"]")).unwrap();
+}
+
+#[test]
+fn hardening_is_a_profile_and_the_newest_waiver_of_each_rule() {
+    let base =
+        MINIMAL.replace("name: x", "name: base") + &format!("hardening: {{profile: strict, waivers: [{WAIVER}]}}\n");
+    let top = format!(
+        "kind: os\nname: gpu\nextends: base\nhardening: {{waivers: [{}]}}\n",
+        WAIVER.replace("notebooks", "dashboards")
+    );
+    let images = images(&[("base", &base), ("gpu", &top)]);
+    profile_beside(&images);
+    let hardening = load(&images, "gpu").unwrap().hardening.unwrap();
+    assert_eq!(
+        (hardening.profile.name.as_str(), hardening.profile.rules.len()),
+        ("strict", 2)
+    );
+    let reasons: Vec<_> = hardening.waivers.iter().map(|waiver| waiver.reason.as_str()).collect();
+    assert_eq!(reasons, ["dashboards"]);
+    assert!(load(&images, "base").unwrap().hardening.is_some());
+    assert!(one(MINIMAL).unwrap().hardening.is_none());
+}
+
+#[test]
+fn hardening_that_cannot_be_is_told_before_anything_is_built() {
+    for (hardening, expected) in [
+        ("{profile: lax}".to_owned(), "profiles/lax.yaml".to_owned()),
+        (
+            format!("{{profile: strict, waivers: [{}]}}", WAIVER.replace("SSH-07", "SSH-99")),
+            "hardening.waivers: waiver for SSH-99, which profile strict does not check".to_owned(),
+        ),
+        (
+            format!("{{profile: strict, waivers: [{}]}}", WAIVER.replace("hpc-team", "' '")),
+            "needs a reason and an approver".to_owned(),
+        ),
+        (
+            format!("{{waivers: [{WAIVER}]}}"),
+            "hardening: waivers belong to a profile".to_owned(),
+        ),
+        (
+            format!(
+                "{{profile: strict, waivers: [{}]}}",
+                WAIVER.replace("2099-12-31", "soon")
+            ),
+            "expected one like 2027-01-31".to_owned(),
+        ),
+    ] {
+        let images = images(&[("x", &format!("{MINIMAL}hardening: {hardening}\n"))]);
+        profile_beside(&images);
+        let error = load(&images, "x").unwrap_err();
+        assert!(error.contains(&expected), "{error} should say {expected}");
+    }
 }
 
 #[test]
@@ -125,6 +199,52 @@ fn a_chain_of_recipes_has_an_end() {
     let alone = images(&[("a", "kind: os\nname: a\npackages: [systemd]\n")]);
     let error = load(&alone, "a").unwrap_err();
     assert!(error.contains("distribution: expected here or in a recipe"), "{error}");
+}
+
+#[test]
+fn a_root_from_elsewhere_takes_the_place_of_packages() {
+    let text = |base: &str| format!("kind: os\nname: x\nbase: {base}\nkernel: {{command_line: quiet}}\n");
+    let images = images(&[("x", &text("{path: rootfs.tar.zst}"))]);
+    let recipe = load(&images, "x").unwrap();
+    let Base::Imported(ImportedBase::Path { path, tag: None }) = &recipe.base else {
+        panic!("{:?}", recipe.base)
+    };
+    assert_eq!(*path, images.path().join("x/rootfs.tar.zst"));
+    assert_eq!(recipe.command_line.as_ref().map(Line::as_str), Some("quiet"));
+    let recipe = one(&text(
+        "{registry: 'r.example/gpu:1', credentials: /etc/r, plain_http: true}",
+    ))
+    .unwrap();
+    assert!(matches!(
+        recipe.base,
+        Base::Imported(ImportedBase::Registry { plain_http: true, .. })
+    ));
+    for (text, expected) in [
+        (text("{}"), "base: expected path or registry"),
+        (text("{path: a, registry: b}"), "base: expected path or registry"),
+        (text("{path: a, plain_http: true}"), "belong to registry"),
+        (text("{registry: a, credentials: b}"), "expected an absolute path"),
+        (text("{registry: a, tag: b}"), "the tag belongs into"),
+        (
+            text("{path: a}") + "packages: [nano]\n",
+            "packages: a root from elsewhere is taken as it is",
+        ),
+        (
+            text("{path: a}") + "distribution: {suite: bookworm, components: [main]}\n",
+            "expected base or distribution",
+        ),
+        (
+            text("{path: a}").replace("command_line: quiet", "package: l"),
+            "kernel.package: a root",
+        ),
+        (
+            MINIMAL.replace("package: linux-image-amd64, ", ""),
+            "kernel.package: expected here",
+        ),
+    ] {
+        let error = one(&text).unwrap_err();
+        assert!(error.contains(expected), "{error} should say {expected}");
+    }
 }
 
 #[test]

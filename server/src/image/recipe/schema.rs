@@ -48,6 +48,23 @@ enum PathClass {
     Ignored,
 }
 
+/// The shape of a waiver of a hardening rule.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Waiver {
+    /// The rule's id (`SSH-05`).
+    rule: String,
+    /// Why it may fail.
+    reason: String,
+    /// Who answers for it.
+    approver: String,
+    /// The last day it holds, as 2027-01-31.
+    expires_at: String,
+    /// Only this found value is let through; without it, any.
+    #[schemars(default)]
+    value: Option<String>,
+}
+
 /// The shape of a filesystem of an installed node.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
