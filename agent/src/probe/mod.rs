@@ -1,10 +1,11 @@
-//! Looking at what is beside the files: packages, units, sysctls, the kernel, accounts.
+//! Looking at what is beside the files: packages, units, sysctls, the kernel, accounts, hardening rules.
 //!
 //! Parsers take text; [`read_facts`] reads. What could not be read is an [`Observation`], never an empty list. A probe
 //! that a baseline does not ask for is not run.
 
 mod accounts;
 mod dpkg;
+mod hardening;
 mod kernel;
 mod ownership;
 mod sysctl;
@@ -78,6 +79,10 @@ pub fn read_facts(
         modules,
         users: file(FindingKind::User, "/etc/passwd").and_then(|text| parse_users(&text).map_err(error)),
         groups: file(FindingKind::Group, "/etc/group").and_then(|text| parse_groups(&text).map_err(error)),
+        hardening: match expected.hardening_profile {
+            Some(profile) if wanted(FindingKind::Hardening) => hardening::look(base, profile),
+            _ => Err(not_asked()),
+        },
     }
 }
 

@@ -64,11 +64,13 @@ pub enum FindingKind {
     User,
     /// A local group; key is its name.
     Group,
+    /// A hardening rule that does not hold; key is its id.
+    Hardening,
 }
 
 impl FindingKind {
     /// All kinds, in the order they are shown.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::File,
         Self::Package,
         Self::Unit,
@@ -79,6 +81,7 @@ impl FindingKind {
         Self::Module,
         Self::User,
         Self::Group,
+        Self::Hardening,
     ];
 
     /// The name used everywhere outside this code.
@@ -95,6 +98,7 @@ impl FindingKind {
             Self::Module => "module",
             Self::User => "user",
             Self::Group => "group",
+            Self::Hardening => "hardening",
         }
     }
 

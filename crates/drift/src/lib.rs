@@ -20,6 +20,9 @@ pub use difference::{Attributes, Difference, FindingKind, Severity};
 pub use expected::{Expected, ExpectedBuilder, ExpectedError, ExpectedFacts, Position};
 pub use hash::{group_hash, state_digest, variant_hash};
 pub use observation::Observation;
-pub use observed::{ModuleState, ObservedDigest, ObservedEntry, ObservedFacts, ObservedKind, ObservedXattrs, Unknown};
+pub use observed::{
+    ModuleState, ObservedDigest, ObservedEntry, ObservedFacts, ObservedKind, ObservedRules, ObservedXattrs,
+    RuleProblem, Unknown,
+};
 pub use policy::{Change, KeyPattern, Policy, Rule};
 pub use secrets::{SecretKey, is_secret, seal_secrets};

@@ -98,6 +98,30 @@ pub struct ObservedFacts {
     pub users: Result<Vec<User>, Observation>,
     /// Local groups.
     pub groups: Result<Vec<Group>, Observation>,
+    /// Hardening rules of the image, looked at on the node.
+    pub hardening: Result<ObservedRules, Observation>,
+}
+
+/// What came of looking at hardening rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedRules {
+    /// Rules that were looked at.
+    pub looked_at: usize,
+    /// Those that do not hold, each with its problems.
+    pub failed: BTreeMap<String, Vec<RuleProblem>>,
+    /// Those that could not be looked at.
+    pub unknown: BTreeMap<String, Observation>,
+}
+
+/// One thing that is not as a rule asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleProblem {
+    /// Where: a path, perhaps with a line; a name.
+    pub place: String,
+    /// What the rule asks for.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
 }
 
 /// Something nobody could look at. Key `*` stands for everything of its kind.

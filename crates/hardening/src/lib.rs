@@ -13,6 +13,7 @@
 //! that runs them; and a rule language, since the few dozen kinds of check are better said in Rust and tested once.
 
 mod apply;
+mod carried;
 mod check;
 mod document;
 mod evaluate;
@@ -28,6 +29,7 @@ mod waiver;
 mod words;
 
 pub use apply::{Applied, ApplyError, Demands, Written, apply, demands};
+pub use carried::Carried;
 pub use check::{
     Accounts, AptSources, AuditRules, Check, CommandLine, FileCheck, Inventory, KubeletCheck, LimitsCheck, Live,
     LoginDefs, ModuleOption, Mount, PackageCheck, PackageState, PamCheck, Presence, SshdCheck, SysctlCheck,

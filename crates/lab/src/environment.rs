@@ -57,6 +57,11 @@ impl LabEnvironment {
         self.root.join(".plumbline").join("dhcpd")
     }
 
+    /// A registry for images of containers that `cargo xtask setup` fetched.
+    pub fn registry(&self) -> PathBuf {
+        self.root.join(".plumbline").join("docker-registry")
+    }
+
     /// The folder with Kea and its libraries that `cargo xtask setup` fetched.
     pub fn kea(&self) -> PathBuf {
         self.root.join(".plumbline").join("kea")

@@ -20,6 +20,11 @@ pub mod packs;
 mod path;
 mod sign;
 
+/// Where a hardened image carries the profile with its waivers (JSON of the crate `hardening`).
+pub const HARDENING_PROFILE_PATH: &str = "/usr/share/plumbline/hardening/profile.json";
+/// Where it carries what was found when it was built.
+pub const HARDENING_REPORT_PATH: &str = "/usr/share/plumbline/hardening/report.json";
+
 pub use class::{ClassRule, ClassRules, PathClass};
 pub use codec::{ENTRIES_MAX, LINE_BYTES_MAX, Manifest};
 pub use digest::{Digest, Hasher};

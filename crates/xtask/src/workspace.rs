@@ -82,6 +82,11 @@ impl Workspace {
         self.work_folder().join("dhcpd")
     }
 
+    /// A registry for images of containers, which racks import from.
+    pub fn registry(&self) -> PathBuf {
+        self.work_folder().join("docker-registry")
+    }
+
     /// The folder of a site's own DHCP server in virtual racks: Kea, with its libraries.
     pub fn kea(&self) -> PathBuf {
         self.work_folder().join("kea")

@@ -13,11 +13,6 @@
 /// Where an image keeps the core of GRUB for BIOS. An image without it starts by UEFI only.
 pub const BIOS_CORE_PATH: &str = "/boot/grub/i386-pc/core.img";
 
-/// Where an image that was hardened keeps the profile with its waivers, and what was found when it was built.
-pub const HARDENING_PROFILE_PATH: &str = "/usr/share/plumbline/hardening/profile.json";
-/// See [`HARDENING_PROFILE_PATH`].
-pub const HARDENING_REPORT_PATH: &str = "/usr/share/plumbline/hardening/report.json";
-
 /// Where an image keeps the certificate (DER) of the key that signed its own kernel modules, for people to enrol.
 pub const MODULE_CERTIFICATE_PATH: &str = "/usr/share/plumbline/module-signing.der";
 

@@ -8,6 +8,7 @@ const NAMES: Record<string, string> = {
   sysctl_persisted: 'sysctl (at next boot)',
   kernel_command_line: 'kernel argument',
   kernel_release: 'kernel release',
+  hardening: 'hardening rule',
   no_verb: 'for a person',
   node_hold: 'node held',
   baseline_suspect: 'baseline suspect',

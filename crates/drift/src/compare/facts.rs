@@ -81,6 +81,7 @@ pub fn compare_facts(expected: &ExpectedFacts, observed: &ObservedFacts) -> Fact
     kernel(&mut findings, expected, observed);
     modules(&mut findings, expected, observed);
     accounts(&mut findings, expected, observed);
+    super::hardening::compare(&mut findings, expected, observed);
     findings
         .differences
         .sort_by(|a, b| (a.kind, &a.key).cmp(&(b.kind, &b.key)));

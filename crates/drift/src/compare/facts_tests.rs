@@ -120,6 +120,7 @@ fn clean() -> ObservedFacts {
         .collect()),
         users: Ok(vec![user("ops", 1000, "/bin/bash"), user("root", 0, "/bin/bash")]),
         groups: Ok(vec![group("sudo", &["zoe", "adam"])]),
+        hardening: Ok(ObservedRules::default()),
     }
 }
 
@@ -402,6 +403,7 @@ fn what_could_not_be_read_is_unknown_and_what_nobody_asked_for_is_nothing() {
         modules: Err(Observation::Denied),
         users: Err(Observation::Denied),
         groups: Err(Observation::Denied),
+        hardening: Err(Observation::Denied),
     };
     let findings = compare_facts(&expected(), &broken);
     assert_eq!(findings.differences, []);
@@ -410,4 +412,38 @@ fn what_could_not_be_read_is_unknown_and_what_nobody_asked_for_is_nothing() {
     assert!(lines(&findings).contains(&"unit *? timed_out".to_owned()));
     let nothing = compare_facts(&ExpectedFacts::default(), &broken);
     assert_eq!(nothing, FactFindings::default());
+}
+
+#[test]
+fn rules_of_hardening_are_compared_where_the_image_carries_a_profile() {
+    let mut expected = expected();
+    let mut observed = clean();
+    let problem = |place: &str, expected: &str, found: &str| RuleProblem {
+        place: place.to_owned(),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    };
+    let problems = vec![problem(
+        "/proc/net/tcp",
+        "no listener beyond 22",
+        "TCP port 111 listens",
+    )];
+    observed.hardening = Ok(ObservedRules {
+        looked_at: 80,
+        failed: [("NET-13".to_owned(), problems)].into(),
+        unknown: [("KRN-16".to_owned(), Observation::Denied)].into(),
+    });
+    assert_eq!(compare_facts(&expected, &observed).differences, [], "nobody asked");
+    expected.hardening_profile = Some(manifest::Digest::of(b"profile"));
+    let findings = compare_facts(&expected, &observed);
+    assert_eq!(findings.facts_by_kind[&FindingKind::Hardening], 80);
+    assert_eq!(
+        lines(&findings),
+        [
+            "hardening NET-13: /proc/net/tcp=no listener beyond 22 > /proc/net/tcp=TCP port 111 listens",
+            "hardening KRN-16? denied"
+        ]
+    );
+    observed.hardening = Err(Observation::TimedOut);
+    assert_eq!(lines(&compare_facts(&expected, &observed)), ["hardening *? timed_out"]);
 }

@@ -58,7 +58,8 @@ fn real_path(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Takes away the file findings that a package or unit finding of the same node explains.
+/// Takes away the file findings that a package or unit finding of the same node explains, and the rules of hardening
+/// that any other finding does.
 #[must_use]
 pub fn fold_findings(differences: Vec<Difference>, ownership: &Ownership) -> Vec<Difference> {
     let keys = |kind| -> BTreeSet<String> {
@@ -66,6 +67,18 @@ pub fn fold_findings(differences: Vec<Difference>, ownership: &Ownership) -> Vec
         of_kind.map(|difference| difference.key.clone()).collect()
     };
     let (packages, units) = (keys(FindingKind::Package), keys(FindingKind::Unit));
+    let differences: Vec<Difference> = {
+        let is_told = |rule: &Difference| !super::hardening::is_explained(rule, &differences);
+        let told: Vec<bool> = differences
+            .iter()
+            .map(|difference| difference.kind != FindingKind::Hardening || is_told(difference))
+            .collect();
+        let mut told = told.into_iter();
+        differences
+            .into_iter()
+            .filter(|_| told.next().unwrap_or(true))
+            .collect()
+    };
     if packages.is_empty() && units.is_empty() {
         return differences;
     }

@@ -7,6 +7,7 @@
 mod entry;
 mod facts;
 mod fold;
+mod hardening;
 mod sysctls;
 mod tree;
 mod units;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use manifest::{Group, Header, ManifestKind, Package, User};
+use manifest::{Digest, Group, Header, ManifestKind, Package, User};
 
 /// Facts of all manifests, merged. What a baseline does not speak of (an empty list) is not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct ExpectedFacts {
     /// Arguments the kernel must have been started with, without those of a boot; later manifests win, so an overlay
     /// that adds some says the image's as well.
     pub command_line: Option<String>,
+    /// Digest of the hardening profile that the image carries; `None`: rules are not looked at.
+    pub hardening_profile: Option<Digest>,
 }
 
 impl ExpectedFacts {

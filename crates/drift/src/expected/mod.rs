@@ -7,7 +7,8 @@ mod facts;
 mod table;
 
 use manifest::{
-    ClassRules, Entry, EntryKind, FilesystemKind, Header, Manifest, PathClass, Root, TreePath, escape_bytes,
+    ClassRules, Entry, EntryKind, FilesystemKind, HARDENING_PROFILE_PATH, Header, Manifest, PathClass, Root, TreePath,
+    escape_bytes,
 };
 
 use crate::ObservedKind;
@@ -93,12 +94,19 @@ impl ExpectedBuilder {
             });
         }
         self.roots.sort_by(|a, b| a.mount.cmp(&b.mount));
-        Expected {
+        let mut expected = Expected {
             layers: self.layers,
             rules: self.rules,
             roots: self.roots,
             facts: self.facts,
-        }
+        };
+        let profile = HARDENING_PROFILE_PATH.parse().ok();
+        let content = profile.and_then(|path| match expected.get(&path)?.kind {
+            EntryKind::File(content) => content,
+            _ => None,
+        });
+        expected.facts.hardening_profile = content.map(|content| content.digest);
+        expected
     }
 }
 

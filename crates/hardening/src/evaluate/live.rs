@@ -30,14 +30,15 @@ fn secure_boot(context: &Context<'_>) -> Look {
     const EXPECTED: &str = "Secure Boot on";
     let folder = path("/sys/firmware/efi/efivars")?;
     if context.place.metadata(&path("/sys/firmware/efi")?)?.is_none() {
-        return Ok(Verdict::Fail(vec![problem(
-            EXPECTED,
-            "started by BIOS",
-            "/sys/firmware/efi",
-        )]));
+        return Ok(Verdict::NotApplicable(
+            "started by BIOS, which has no Secure Boot".to_owned(),
+        ));
     }
     let names = context.place.list(&folder)?.unwrap_or_default();
-    let Some(name) = names.iter().find(|name| name.starts_with(b"SecureBoot-")) else {
+    if names.iter().any(|name| name.starts_with(b"BootOrder-")) && !names.iter().any(|name| is_secure_boot(name)) {
+        return Ok(Verdict::NotApplicable("firmware without Secure Boot".to_owned()));
+    }
+    let Some(name) = names.iter().find(|name| is_secure_boot(name)) else {
         return Err(Unlooked::unreadable(
             &folder,
             "no variable SecureBoot; efivarfs may not be mounted",
@@ -57,6 +58,10 @@ fn secure_boot(context: &Context<'_>) -> Look {
             problem: "expected five bytes".to_owned(),
         }),
     }
+}
+
+fn is_secure_boot(name: &[u8]) -> bool {
+    name.starts_with(b"SecureBoot-")
 }
 
 fn module_signatures(context: &Context<'_>) -> Look {

@@ -193,7 +193,7 @@ impl FleetRun {
     /// When something does not come up.
     pub(super) fn prepare(environment: &LabEnvironment, purpose: &str, nodes: u32) -> Result<Self> {
         let folder = run_folder(environment, purpose)?;
-        images::provide(environment, &folder.join("data"))?;
+        images::provide(environment, &folder.join("data"), &images::OsImage::default())?;
         simulated::provide_image(&folder.join("data"))?;
         let namespace = NetworkNamespace::create_unique(purpose)?;
         let appliance = Appliance::start(environment, namespace, &folder, &BootSettings::alone("auto"))?;

@@ -15,34 +15,68 @@ use std::time::{Duration, Instant};
 
 const COPY_LIMIT: Duration = Duration::from_secs(60);
 
+/// An operating system, and the machine it takes.
+#[derive(Debug, Clone)]
+pub struct OsImage {
+    /// Folder of its recipe: one of the workspace's by name, or anywhere by its path. Its last part is the image's name.
+    pub recipe: PathBuf,
+    /// The machine's disk.
+    pub disk_bytes: u64,
+    /// The machine's memory.
+    pub memory_mib: u32,
+}
+
+impl Default for OsImage {
+    /// The small image for virtual racks.
+    fn default() -> Self {
+        Self {
+            recipe: "debian-12-lab".into(),
+            disk_bytes: 4 << 30,
+            memory_mib: 1024,
+        }
+    }
+}
+
+impl OsImage {
+    /// The image's name.
+    pub fn name(&self) -> String {
+        let name = self.recipe.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+}
+
 /// Puts built images and the keys that signed them into `data_dir`, building what is missing or has changed.
 ///
 /// # Errors
 /// When a build fails; its output was shown.
-pub fn provide(environment: &LabEnvironment, data_dir: &Path) -> Result<()> {
+pub fn provide(environment: &LabEnvironment, data_dir: &Path, os: &OsImage) -> Result<()> {
     let kept = environment.work_folder().join("images");
     let recipes = environment.root.join("images");
-    let builder = folder_key(&environment.root.join("server/src/image"))?
-        + &folder_key(&environment.root.join("crates/manifest/src"))?
-        + &folder_key(&environment.loaders)?;
+    let mut builder = folder_key(&environment.loaders)?;
+    for sources in [
+        "server/src/image",
+        "crates/manifest/src",
+        "crates/hardening/src",
+        "crates/imports/src",
+    ] {
+        builder += &folder_key(&environment.root.join(sources))?;
+    }
     let agent = file_key(&environment.agent)?;
-    let (os, deployer) = (recipes.join("debian-12-lab"), recipes.join("deployer"));
-    // A recipe may lie on another one, and names a profile beside it: all of them decide.
-    let recipes = folder_key(&recipes)?;
+    let (recipe, deployer) = (recipes.join(&os.recipe), recipes.join("deployer"));
     let builds = [
         Build {
-            name: "debian-12-lab",
-            key: builder.clone() + &recipes,
+            name: os.name(),
+            key: builder.clone() + &recipe_key(&recipe)?,
             arguments: vec![
                 "build".into(),
-                os.into(),
+                recipe.into(),
                 "--loaders".into(),
                 environment.loaders.clone().into(),
             ],
         },
         Build {
-            name: "deployer",
-            key: builder.clone() + &recipes + &agent,
+            name: "deployer".to_owned(),
+            key: builder.clone() + &recipe_key(&deployer)? + &agent,
             arguments: vec![
                 "build".into(),
                 deployer.into(),
@@ -51,7 +85,7 @@ pub fn provide(environment: &LabEnvironment, data_dir: &Path) -> Result<()> {
             ],
         },
         Build {
-            name: "agent layer",
+            name: "agent layer".to_owned(),
             key: builder + &agent,
             arguments: vec!["publish-agent".into(), environment.agent.clone().into()],
         },
@@ -75,7 +109,7 @@ pub fn provide(environment: &LabEnvironment, data_dir: &Path) -> Result<()> {
 
 /// One image, and what it is built from.
 struct Build {
-    name: &'static str,
+    name: String,
     key: String,
     arguments: Vec<OsString>,
 }
@@ -125,6 +159,22 @@ fn shown(what: &str, mut command: Command) -> Result<String> {
     anyhow::ensure!(output.status.success(), "{what} ended with {}", output.status);
     eprintln!("{what}: {} s", started.elapsed().as_secs());
     String::from_utf8(output.stdout).with_context(|| format!("{what}: its output"))
+}
+
+/// All that a recipe says, with those under it and the profiles of hardening beside it.
+fn recipe_key(folder: &Path) -> Result<String> {
+    let mut key = folder_key(folder)?;
+    let path = folder.join("image.yaml");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let beside = folder.parent().context("the folder of recipes")?;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("extends:") {
+            key += &recipe_key(&beside.join(name.trim()))?;
+        } else if line.starts_with("hardening:") {
+            key += &folder_key(&beside.join("profiles"))?;
+        }
+    }
+    Ok(key)
 }
 
 fn folder_key(folder: &Path) -> Result<String> {

@@ -14,7 +14,11 @@ mod documented_dhcp;
 mod fleet;
 mod images;
 mod install;
+mod module_signing;
 mod neighbours;
+mod oci_import;
+mod own_image;
+mod recipes;
 mod relay;
 mod rescue;
 mod run;
@@ -57,7 +61,7 @@ const LOSSY: Rates = Rates {
 };
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 16] = [
+pub const SCENARIOS: [(&str, &str); 21] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -112,6 +116,20 @@ pub const SCENARIOS: [(&str, &str); 16] = [
         "reimage-by-agent",
         "a running node whose firmware starts from its disk is installed again, without a BMC",
     ),
+    (
+        "node-image",
+        "debian-12-node, hardened, with the generic kernel: installed, no unit failed, zero drift, also after a restart",
+    ),
+    (
+        "oci-import",
+        "a root of three layers in a registry becomes an image: installed, zero drift; one that cannot boot is refused",
+    ),
+    (
+        "module-signing",
+        "under Secure Boot a module that DKMS built is refused until the machine is told of the site's key, then loaded",
+    ),
+    ("debian-13", "the same as node-image with debian-13-node"),
+    ("gpu-image", "the same with debian-12-gpu"),
     (
         "other-firmware",
         "a node installed by one firmware starts by the other, and by the first again, with zero drift",
@@ -169,6 +187,11 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "power-cut-once" => crash::power_cut_once(&options.environment, options.firmware),
         "dashboard" => dashboard::browse(&options.environment),
         "damaged-pack" => install::damaged_pack(&options.environment, options.firmware),
+        "node-image" => own_image::node(&options.environment, options.firmware),
+        "oci-import" => oci_import::play(&options.environment, options.firmware),
+        "module-signing" => module_signing::play(&options.environment),
+        "debian-13" => own_image::debian_13(&options.environment, options.firmware),
+        "gpu-image" => own_image::gpu(&options.environment, options.firmware),
         "other-firmware" => install::other_firmware(&options.environment, options.firmware),
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();

@@ -1,8 +1,9 @@
 //! A rack with an appliance and one machine, and what is done with them.
 
 use super::appliance::{Appliance, BootSettings};
+use super::images::{self, OsImage};
 use super::relay::{self, Relay};
-use super::{BootKind, images, run_folder, step};
+use super::{BootKind, run_folder, step};
 use crate::environment::LabEnvironment;
 use crate::netns::NetworkNamespace;
 use crate::qemu::{BootOrder, DiskBus, Firmware, Machine, MachineSpec};
@@ -18,7 +19,6 @@ use std::time::{Duration, Instant};
 /// Name of the node that is installed.
 pub const NODE_NAME: &str = "node1";
 pub(super) const IMAGE: &str = "debian-12-lab";
-const DISK_BYTES: u64 = 4 << 30;
 /// Software emulation on two shared cores: limits are generous, and only ever reached by a fault.
 const DISCOVERY_LIMIT: Duration = Duration::from_secs(600);
 const DEPLOY_LIMIT: Duration = Duration::from_secs(1200);
@@ -35,6 +35,8 @@ pub struct Run {
     pub(super) machine: Machine,
     relay: Option<Relay>,
     kind: BootKind,
+    /// Name of the image that its node gets.
+    image: String,
     pub(super) appliance: Appliance,
     folder: PathBuf,
     powered_on: Option<Instant>,
@@ -76,6 +78,8 @@ pub(super) struct Site {
     pub cable: Option<Rates>,
     /// What the appliance does of DHCP.
     pub dhcp: ApplianceDhcp,
+    /// The operating system that its machine gets.
+    pub os: OsImage,
     /// The machine is in another subnet, behind a DHCP relay.
     pub is_relayed: bool,
     /// More sections of the server's configuration.
@@ -91,7 +95,7 @@ impl Run {
     /// As [`Self::start`], at a site that has something special.
     pub(super) fn start_at(environment: &LabEnvironment, purpose: &str, kind: BootKind, site: &Site) -> Result<Self> {
         let folder = run_folder(environment, purpose)?;
-        images::provide(environment, &folder.join("data"))?;
+        images::provide(environment, &folder.join("data"), &site.os)?;
         let namespace = NetworkNamespace::create_unique(purpose)?;
         let machine_folder = folder.join(NODE_NAME);
         fs::create_dir_all(&machine_folder)?;
@@ -99,9 +103,10 @@ impl Run {
             firmware: kind.firmware(),
             boot_protocol: kind.protocol(),
             cable: site.cable,
+            memory_mib: site.os.memory_mib,
             ..MachineSpec::numbered(1, &environment.firmware_files)
         };
-        let spec = spec.with_disk(&machine_folder, DISK_BYTES, DiskBus::Virtio);
+        let spec = spec.with_disk(&machine_folder, site.os.disk_bytes, DiskBus::Virtio);
         let relay = match site.is_relayed {
             true => Some(Relay::start(environment, &namespace, &folder)?),
             false => None,
@@ -116,15 +121,16 @@ impl Run {
         settings.more.push_str(&site.more);
         let appliance = Appliance::start(environment, namespace, &folder, &settings)?;
         step(&format!("the appliance is up; logs in {}", folder.display()));
+        let image = site.os.name();
         wait_until(Duration::from_secs(60), "three images to be registered", || {
-            Ok(appliance
-                .cli(&["image", "list"])?
-                .as_array()
-                .filter(|images| images.len() >= 3)
-                .map(|_| ()))
+            let images = appliance.cli(&["image", "list"])?;
+            let images = images.as_array().map_or(&[][..], Vec::as_slice);
+            let is_there = images.iter().any(|one| one["name"] == image.as_str());
+            Ok((images.len() >= 3 && is_there).then_some(()))
         })?;
         Ok(Self {
             kind,
+            image,
             machine,
             relay,
             appliance,
@@ -224,7 +230,7 @@ impl Run {
     pub(super) fn approve(&mut self) -> Result<Instant> {
         let mac = self.machine.spec().mac.clone();
         self.appliance
-            .cli(&["node", "approve", &mac, "--name", NODE_NAME, "--image", IMAGE])?;
+            .cli(&["node", "approve", &mac, "--name", NODE_NAME, "--image", &self.image])?;
         step("approved");
         Ok(Instant::now())
     }

@@ -12,6 +12,8 @@ pub enum NoVerb {
     Module,
     /// Whether somebody may have an account is for people to say.
     Account,
+    /// A rule says what should be, not what to do.
+    Rule,
     /// A change that concerns the appliance's own identity.
     Identity,
 }
@@ -24,6 +26,7 @@ impl NoVerb {
             Self::NeedsRestart => "it takes a restart of the node",
             Self::Module => "a module is taken out by hand or by a restart",
             Self::Account => "an account is for a person to remove or restore",
+            Self::Rule => "a hardening rule is brought about by a person or by a new image",
             Self::Identity => "the node's own identity is not repaired: install the node again",
         }
     }
@@ -50,6 +53,7 @@ pub fn verb_for(difference: &Difference) -> Result<Verb, NoVerb> {
         FindingKind::KernelCommandLine | FindingKind::KernelRelease => Err(NoVerb::NeedsRestart),
         FindingKind::Module => Err(NoVerb::Module),
         FindingKind::User | FindingKind::Group => Err(NoVerb::Account),
+        FindingKind::Hardening => Err(NoVerb::Rule),
     }
 }
 

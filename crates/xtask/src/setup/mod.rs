@@ -31,6 +31,7 @@ pub fn set_up(workspace: &Workspace) -> Result<()> {
         (programs::NGINX, workspace.nginx()),
         (programs::DHCRELAY, workspace.dhcrelay()),
         (programs::DHCPD, workspace.dhcpd()),
+        (programs::REGISTRY, workspace.registry()),
     ] {
         programs::fetch_missing(&program, &workspace.work_folder(), &path)?;
     }

@@ -40,6 +40,7 @@ const REQUIRED: [(&str, &str); 28] = [
     ("qemu-system-arm", "arm64 nodes"),
     ("qemu-system-x86", "nodes"),
     ("seabios", "BIOS firmware of nodes"),
+    ("skopeo", "images of containers, for what racks import"),
     ("squashfs-tools", "golden images"),
     ("util-linux", "disks and namespaces"),
     ("zlib1g", "nginx, which the benchmarks compare with"),

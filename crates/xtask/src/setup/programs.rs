@@ -45,6 +45,13 @@ pub const DHCPD: Program = Program {
     purpose: "virtual racks have as the site's own",
 };
 
+/// A registry for images of containers.
+pub const REGISTRY: Program = Program {
+    package: "docker-registry",
+    program: "usr/bin/docker-registry",
+    purpose: "virtual racks import roots from",
+};
+
 /// A program with libraries of its own: packages unpacked into one folder.
 pub struct ProgramFolder {
     packages: &'static [&'static str],

@@ -7,22 +7,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use ::hardening::{Applied, Demands, Report, RuleReport, Tree, apply, demands, evaluate};
+use ::hardening::{Applied, Carried, Demands, Report, RuleReport, Tree, apply, demands, evaluate};
+use manifest::{HARDENING_PROFILE_PATH, HARDENING_REPORT_PATH};
 use serde::Serialize;
 
 use super::super::recipe::{Hardening, Line, Word};
-use super::super::{HARDENING_PROFILE_PATH, HARDENING_REPORT_PATH};
 use super::{Build, BuildError, files};
 
 /// Rules named in one error.
 const NAMED_MAX: usize = 30;
-
-/// The profile as the image carries it, for whoever looks at a node.
-#[derive(Serialize)]
-struct Carried<'a> {
-    profile: &'a ::hardening::Profile,
-    waivers: &'a [::hardening::Waiver],
-}
 
 /// What the recipe's profile asks of packages and the kernel command line.
 pub(super) fn wanted(build: &Build, hardening: &Hardening, packages: &[Word]) -> Result<Demands, BuildError> {
@@ -114,8 +107,8 @@ pub(super) fn look(build: &Build, root: &Path, hardening: &Hardening, command_li
     }
     build.reporter.say("hardening", line)?;
     let carried = Carried {
-        profile,
-        waivers: &hardening.waivers,
+        profile: profile.clone(),
+        waivers: hardening.waivers.clone(),
     };
     write_json(root, HARDENING_PROFILE_PATH, &carried)?;
     write_json(root, HARDENING_REPORT_PATH, &report)

@@ -17,11 +17,15 @@ const DEPTH_MAX: usize = 16;
 const MODULES_MAX: usize = 50_000;
 /// Folders of a kernel's modules that are not the distribution's (depmod.d(5)).
 const FOREIGN: [&str; 3] = ["updates", "extra", "weak-updates"];
+/// The key pair that DKMS makes when it finds none.
+const DKMS_KEYS: &str = "/var/lib/dkms/mok.*";
 /// Endings of compressed modules, and the programs that undo it.
 const COMPRESSED: [(&str, &str); 3] = [(".xz", "unxz"), (".gz", "gunzip"), (".zst", "unzstd")];
 
 /// Signs what has to be signed, and lays the certificate beside it. Gives the number of modules.
 pub(super) fn sign(build: &Build, root: &Path, release: &str) -> Result<usize, BuildError> {
+    // What DKMS made for itself, also in a hook.
+    files::remove(root, &[DKMS_KEYS.parse()?])?;
     let Some(folder) = modules_folder(root, release) else {
         return Ok(0);
     };
