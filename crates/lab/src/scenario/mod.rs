@@ -3,6 +3,7 @@
 mod again;
 mod appliance;
 mod arm64;
+mod bad_signature;
 mod boot_kind;
 mod boot_question;
 mod burn_in;
@@ -57,7 +58,7 @@ const LOSSY: Rates = Rates {
 };
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 16] = [
+pub const SCENARIOS: [(&str, &str); 17] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -82,6 +83,10 @@ pub const SCENARIOS: [(&str, &str); 16] = [
     (
         "damaged-pack",
         "one pack damaged on the server: a failed deployment that says so",
+    ),
+    (
+        "bad-signature",
+        "unsigned, edited, foreign and revoked images: each refused by the deployer with its reason, the disk untouched",
     ),
     (
         "stranger",
@@ -169,6 +174,7 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "power-cut-once" => crash::power_cut_once(&options.environment, options.firmware),
         "dashboard" => dashboard::browse(&options.environment),
         "damaged-pack" => install::damaged_pack(&options.environment, options.firmware),
+        "bad-signature" => bad_signature::play(&options.environment, options.firmware),
         "other-firmware" => install::other_firmware(&options.environment, options.firmware),
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();

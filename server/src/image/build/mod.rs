@@ -31,7 +31,7 @@ use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use manifest::{Digest, ManifestKind, Package};
+use manifest::{Digest, KeyId, ManifestKind, Package};
 
 pub use error::BuildError;
 pub use progress::Progress;
@@ -77,6 +77,19 @@ pub struct BuiltImage {
     pub content_bytes: u64,
     /// Bytes of all packs, or of the artifacts of a deployer.
     pub stored_bytes: u64,
+    /// What is left to do before it is an image, where the key that signs is on another machine.
+    pub to_sign: Option<ToSign>,
+}
+
+/// A manifest that waits for its signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToSign {
+    /// The file to sign.
+    pub manifest: PathBuf,
+    /// What is said beside the signature and covered by it.
+    pub comment: String,
+    /// The key that is to sign, where one may.
+    pub key: Option<KeyId>,
 }
 
 /// Builds the image of a recipe, or fails and leaves the store as it was.
@@ -90,6 +103,8 @@ pub async fn build(request: BuildRequest, progress: &dyn Progress) -> Result<Bui
     blocking(data_dir, progress, move |mut build| {
         let folder = &request.recipe_dir;
         let recipe = Recipe::load(folder)?;
+        // A key that may not sign is told now and not after the work.
+        build.keys.image_signer()?;
         if let Some(lock) = Lock::load(folder)? {
             let digest = lock::recipe_digest(folder, &recipe)
                 .map_err(|(path, error)| BuildError::io(format!("reading {}", path.display()))(error))?;
@@ -184,6 +199,7 @@ pub async fn build_agent_layer(
 struct Build {
     reporter: Reporter,
     store: ImageStore,
+    data_dir: PathBuf,
     keys: Keys,
     /// This build's own folder.
     work: PathBuf,
@@ -228,6 +244,7 @@ async fn blocking<T: Send + 'static>(
         let build = Build {
             reporter,
             store: ImageStore::open(&data_dir)?,
+            data_dir: data_dir.clone(),
             keys: Keys::load_or_create(&data_dir.join("keys"))?,
             work: folder.path.clone(),
             epoch: now.unix_timestamp(),
