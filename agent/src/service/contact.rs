@@ -23,6 +23,8 @@ use crate::repair::{Holder, Known, Ledger, Mend, judge};
 use crate::report::NodeState;
 use crate::state::{Acknowledged, StateFolder};
 
+pub(super) use trust::take_keys;
+
 /// Difference between the clocks that is worth a line in the log, in milliseconds.
 const SKEW_MS_MAX: u64 = 60_000;
 
@@ -95,7 +97,7 @@ impl Contact {
             }
         });
         let mut keys = config.keys.clone();
-        let trust = state.trust().filter(|(_, trust)| trust::take_keys(&mut keys, trust));
+        let trust = state.trust().filter(|(_, trust)| take_keys(&mut keys, trust));
         Self {
             api,
             keys,

@@ -17,7 +17,7 @@ const HEARTBEAT_SECS: u64 = 30;
 const HEARTBEAT_SECS_REPAIR: u64 = 10;
 
 /// The event of an agent that does not take its baseline.
-const REFUSED: &str = "image_refused";
+pub(super) const REFUSED: &str = "image_refused";
 
 /// A node's baseline.
 ///

@@ -101,6 +101,9 @@ pub async fn refresh(app: &App) -> Result<(), AppError> {
         // What a person decided comes before what was found.
         let unusable = signers.trust.against(image.digest).or(problem).or(against);
         let signer = signer.map(|id| id.to_string());
+        if signer == image.signer && unusable == image.unusable {
+            continue;
+        }
         let is_news = app
             .store
             .image_set_trust(image.digest, signer.as_deref(), unusable.as_deref())

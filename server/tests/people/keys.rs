@@ -157,6 +157,11 @@ async fn a_revoked_image_is_used_for_nothing_any_more() {
     let refused = deploy(&server, &third.to_string(), "debian-12-lab").await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
     assert!(refused.error().contains("a hole in its kernel"), "{refused:?}");
+    let why = server.get(&format!("/api/v1/nodes/{node}/why")).await.body;
+    assert!(
+        why["sentence"].as_str().unwrap().contains("a hole in its kernel"),
+        "{why}"
+    );
     let drift = server.get(&format!("/api/v1/nodes/{node}/drift")).await.body;
     assert_eq!(drift["verdict"], "unknown");
     assert!(
@@ -286,4 +291,6 @@ async fn an_agent_that_refuses_its_image_is_on_its_nodes_timeline_once() {
         .collect();
     assert_eq!(told.len(), 1, "{events}");
     assert!(told[0]["detail"].as_str().unwrap().contains("it is not signed"));
+    let why = server.get(&format!("/api/v1/nodes/{node}/why")).await.body;
+    assert!(why["sentence"].as_str().unwrap().contains("it is not signed"), "{why}");
 }

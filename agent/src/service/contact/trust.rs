@@ -83,7 +83,7 @@ fn is_refusal(result: &Result<(), TalkError>) -> bool {
 }
 
 /// Takes the keys whose signatures of images count; one that cannot be read leaves those that are held.
-pub(super) fn take_keys(keys: &mut Keys, trust: &ImageTrust) -> bool {
+pub(in crate::service) fn take_keys(keys: &mut Keys, trust: &ImageTrust) -> bool {
     match trust.keys() {
         Ok(image) => {
             keys.image = image;

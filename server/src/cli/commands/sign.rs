@@ -98,4 +98,44 @@ mod tests {
             assert!(text.contains(words), "{text}");
         }
     }
+
+    #[tokio::test]
+    async fn only_a_signature_that_counts_is_put_to_its_image() {
+        let data = tempfile::tempdir().unwrap();
+        let keys = data.path().join("keys");
+        std::fs::create_dir(&keys).unwrap();
+        let [elsewhere, foreign] = [(); 2].map(|()| manifest::KeyPair::generate().unwrap());
+        std::fs::write(keys.join("image.pub"), elsewhere.public().as_str()).unwrap();
+        let header = manifest::Header::new(manifest::ManifestKind::Os, "debian", "1");
+        let bytes = Manifest::new(header, Vec::new()).unwrap().encode().unwrap();
+        let store = ImageStore::open(data.path()).unwrap();
+        let parts = crate::image::ImageParts {
+            manifest: bytes.clone().into(),
+            signature: None,
+            packs: manifest::packs::PackIndex::default(),
+            artifacts: Vec::new(),
+        };
+        let image = store.put_image(parts).await.unwrap().to_string();
+        let place = PlaceArguments {
+            config: crate::cli::arguments::ConfigArgument { config: None },
+            data_dir: Some(data.path().to_owned()),
+        };
+        let file = data.path().join("manifest.ndjson.minisig");
+        let sign = async |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            image_sign(Output { json: false }, &image, &file, &place).await
+        };
+        let text = |key: &manifest::KeyPair, bytes: &[u8]| key.sign(bytes, "x").unwrap().as_str().to_owned();
+        for (wrong, words) in [
+            (text(&foreign, &bytes), "not trusted here"),
+            (text(&elsewhere, b"another"), "changed after it was signed"),
+            ("hello".to_owned(), "no minisign signature"),
+        ] {
+            let error = sign(&wrong).await.unwrap_err().to_string();
+            assert!(error.contains(words), "{error} should say {words}");
+            assert!(!store.is_signed(image.parse().unwrap()).await.unwrap());
+        }
+        sign(&text(&elsewhere, &bytes)).await.unwrap();
+        assert_eq!(store.list().await.unwrap(), [image.parse().unwrap()]);
+    }
 }

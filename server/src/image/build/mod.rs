@@ -360,4 +360,34 @@ mod tests {
         assert_eq!(names, ["lock"]);
         WorkFolder::claim(data.path()).unwrap();
     }
+
+    /// The key that signs is on another machine.
+    #[tokio::test]
+    async fn a_build_without_the_secret_key_ends_with_what_is_to_be_signed() {
+        let data = tempfile::tempdir().unwrap();
+        let keys = data.path().join("keys");
+        std::fs::create_dir(&keys).unwrap();
+        let elsewhere = manifest::KeyPair::generate().unwrap();
+        std::fs::write(keys.join("image.pub"), elsewhere.public().as_str()).unwrap();
+        let build = async || {
+            let header = manifest::Header::new(ManifestKind::Os, "debian", "1");
+            let made = blocking(data.path().to_owned(), &(), |build| {
+                publish::with_packs(&build, header, Vec::new(), |_| Ok(std::io::empty()))
+            });
+            made.await.unwrap()
+        };
+        let built = build().await;
+        let to_sign = built.to_sign.unwrap();
+        assert_eq!(to_sign.key, Some(elsewhere.public().id().unwrap()));
+        assert_eq!(to_sign.comment, "plumbline os debian 1");
+        let bytes = std::fs::read(&to_sign.manifest).unwrap();
+        assert_eq!(Digest::of(&bytes), built.digest);
+        let store = ImageStore::open(data.path()).unwrap();
+        assert_eq!(store.list().await.unwrap(), [], "it is no image yet");
+
+        let signature = elsewhere.sign(&bytes, &to_sign.comment).unwrap();
+        store.put_signature(built.digest, &signature).await.unwrap();
+        assert_eq!(store.list().await.unwrap(), [built.digest]);
+        assert_eq!(build().await.to_sign, None, "the same build is signed already");
+    }
 }
