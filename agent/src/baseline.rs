@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use drift::{Expected, ExpectedBuilder, ExpectedError};
 use manifest::{
     Digest, Entry, Hasher, Header, LINE_BYTES_MAX, Manifest, ManifestError, ManifestKind, PublicKey, Signature,
-    TreePath,
+    TreePath, TrustedKeys, Untrusted,
 };
 use protocol::latest::{Baseline, paths};
 
@@ -47,7 +47,16 @@ pub enum BaselineError {
         /// Its content's digest.
         found: Digest,
     },
-    /// It is signed by nobody we trust, or is no manifest.
+    /// It is signed by nobody we trust.
+    #[error("manifest {digest}")]
+    Untrusted {
+        /// Which.
+        digest: Digest,
+        /// Why.
+        #[source]
+        source: Untrusted,
+    },
+    /// It is no manifest.
     #[error("manifest {digest}")]
     Manifest {
         /// Which.
@@ -85,15 +94,24 @@ impl BaselineError {
             _ => None,
         }
     }
+
+    /// What came is not to be used, whoever sent it; asking again gives the same.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Untrusted { .. } | Self::Digest { .. } | Self::Manifest { .. } | Self::Expected { .. }
+        )
+    }
 }
 
 /// Whose signatures count.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// Signs images.
-    pub image: PublicKey,
+    /// Sign images.
+    pub image: TrustedKeys,
     /// Signs agent layers.
-    pub agent_release: PublicKey,
+    pub agent_release: TrustedKeys,
     /// Signs jobs.
     pub job: PublicKey,
 }
@@ -144,7 +162,7 @@ impl ManifestStore {
         }
     }
 
-    async fn fetch_one(&self, api: &Api, digest: Digest, key: Option<&PublicKey>) -> Result<(), BaselineError> {
+    async fn fetch_one(&self, api: &Api, digest: Digest, keys: Option<&TrustedKeys>) -> Result<(), BaselineError> {
         let failed = |source| BaselineError::Fetch { digest, source };
         let path = format!("{}/{digest}", paths::MANIFESTS);
         let bytes = api.get_bytes(&path, MANIFEST_BYTES_MAX).await.map_err(failed)?;
@@ -152,12 +170,15 @@ impl ManifestStore {
         if found != digest {
             return Err(BaselineError::Digest { digest, found });
         }
-        if let Some(key) = key {
+        if let Some(keys) = keys {
             let path = format!("{path}/signature");
-            let signature = api.get_bytes(&path, SIGNATURE_BYTES_MAX).await.map_err(failed)?;
+            let signature = match api.get_bytes(&path, SIGNATURE_BYTES_MAX).await {
+                Err(ApiError::Refused { status: 404, .. }) => Vec::new(),
+                answer => answer.map_err(failed)?,
+            };
             let signature = Signature::from_text(String::from_utf8_lossy(&signature));
-            key.verify(&bytes, &signature)
-                .map_err(|source| BaselineError::Manifest { digest, source })?;
+            keys.check(&bytes, &signature)
+                .map_err(|source| BaselineError::Untrusted { digest, source })?;
         }
         self.put(&digest, &bytes)
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use drift::{Difference, SecretKey};
 use manifest::Digest;
-use protocol::latest::{Baseline, SecretDigestKey};
+use protocol::latest::{Baseline, ImageTrust, SecretDigestKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -99,6 +99,17 @@ impl StateFolder {
         if let Err(error) = write_file(&self.folder.join(SECRET_KEY), key.key.as_bytes()) {
             tracing::warn!(file = SECRET_KEY, %error, "state is not kept");
         }
+    }
+
+    /// What the server said last of signatures, and the name it gave that.
+    #[must_use]
+    pub fn trust(&self) -> Option<(Digest, ImageTrust)> {
+        self.read("trust.json")
+    }
+
+    /// Remembers it, so that what was revoked stays so while the server is away.
+    pub fn keep_trust(&self, name: Digest, trust: &ImageTrust) {
+        self.write("trust.json", &(name, trust));
     }
 
     /// The restart into the network that was carried out last.

@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use anyhow::Context as _;
 use manifest::packs::PackIndex;
 use manifest::{
-    Digest, EntryKind, FilesystemKind, Header, Manifest, ManifestError, ManifestKind, PublicKey, Signature, TreePath,
+    Digest, EntryKind, FilesystemKind, Header, KeyId, Manifest, ManifestError, ManifestKind, PublicKey, Signature,
+    TreePath, TrustedKeys, Untrusted,
 };
-use protocol::latest::{DeploySpec, paths};
+use protocol::latest::{DeploySpec, ImageTrust, paths};
 
 use super::Context;
 use super::fetch;
 use super::progress::Tracker;
+use crate::api::ApiError;
 
 /// Largest manifest: 400,000 files are about 120 MB.
 const MANIFEST_BYTES_MAX: usize = 512 << 20;
@@ -27,14 +29,20 @@ const ESP_MOUNT: &str = "/boot/efi";
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// Other bytes than the deployment names.
-    #[error("the manifest has the digest {found}, expected {expected}")]
+    #[error("the manifest has the digest {found}, expected {expected}: it was changed, or damaged on its way")]
     Digest {
         /// As served.
         found: Digest,
         /// As ordered.
         expected: Digest,
     },
-    /// Signature, key or text.
+    /// Nobody who counts has signed it.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
+    /// It was revoked.
+    #[error("it must not be used: {0}")]
+    Revoked(String),
+    /// Not a manifest.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// A manifest of another kind.
@@ -103,19 +111,33 @@ impl Layers {
     }
 }
 
-/// Fetches and checks both layers.
+/// Fetches and checks both layers. What the server says over TLS of keys and revocations is newer than the authority
+/// file, which came with the boot, maybe days ago.
 ///
 /// # Errors
 /// The server's answer, or what does not fit; [`VerifyError`].
 pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyhow::Result<Layers> {
     let authority = &context.authority;
-    let image = layer(spec.image, ManifestKind::Os, &authority.image_key, context, tracker)
-        .await
-        .with_context(|| format!("image {}", spec.image))?;
-    let agent = layer(
-        spec.agent_layer,
-        ManifestKind::Agent,
-        &authority.agent_release_key,
+    let trust = spec.trust.clone().unwrap_or_else(|| authority.trust());
+    let image_keys = trust.keys().context("the keys that sign images")?;
+    let release_key = PublicKey::parse(&authority.agent_release_key).and_then(TrustedKeys::of);
+    let release_key = release_key.context("the agent-release key in the authority file")?;
+    let order = |digest, kind, keys: &TrustedKeys| Order {
+        digest,
+        kind,
+        keys: keys.clone(),
+    };
+    let (image, signer) = layer(
+        order(spec.image, ManifestKind::Os, &image_keys),
+        &trust,
+        context,
+        tracker,
+    )
+    .await
+    .with_context(|| format!("image {}", spec.image))?;
+    let (agent, _) = layer(
+        order(spec.agent_layer, ManifestKind::Agent, &release_key),
+        &trust,
         context,
         tracker,
     )
@@ -123,8 +145,8 @@ pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> a
     .with_context(|| format!("agent layer {}", spec.agent_layer))?;
     let esp_mount = esp_mount(&image.manifest.header)?;
     tracker.say(format!(
-        "{} {}, signed by {}",
-        image.manifest.header.name, image.manifest.header.version, authority.image_key
+        "{} {}, signed by key {signer}",
+        image.manifest.header.name, image.manifest.header.version
     ));
     Ok(Layers {
         image,
@@ -133,49 +155,61 @@ pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> a
     })
 }
 
+/// A layer as it was ordered, and whose signature of it counts.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Manifest digest.
+    pub digest: Digest,
+    /// What it has to describe.
+    pub kind: ManifestKind,
+    /// Who may have signed it.
+    pub keys: TrustedKeys,
+}
+
 async fn layer(
-    digest: Digest,
-    kind: ManifestKind,
-    key: &str,
+    order: Order,
+    trust: &ImageTrust,
     context: &Context,
     tracker: &Tracker,
-) -> anyhow::Result<Layer> {
-    let path = |part: &str| format!("{}/{digest}/{part}", paths::IMAGES);
+) -> anyhow::Result<(Layer, KeyId)> {
+    if let Some(reason) = trust.against(order.digest) {
+        return Err(VerifyError::Revoked(reason.to_owned()).into());
+    }
+    let path = |part: &str| format!("{}/{}/{part}", paths::IMAGES, order.digest);
     let bytes = fetch::bytes(&context.images, &path("manifest"), MANIFEST_BYTES_MAX, tracker).await?;
-    let signature = fetch::bytes(&context.images, &path("signature"), SIGNATURE_BYTES_MAX, tracker).await?;
+    let signature = match fetch::bytes(&context.images, &path("signature"), SIGNATURE_BYTES_MAX, tracker).await {
+        Ok(signature) => signature,
+        // A manifest without a signature is no accident on the way.
+        Err(ApiError::Refused { status: 404, .. }) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
     let index = fetch::bytes(&context.images, &path("packs"), INDEX_BYTES_MAX, tracker).await?;
-    let key = PublicKey::parse(key).context("the key in the authority file")?;
     super::blocking(move || {
-        let manifest = check(&bytes, &signature, &key, digest, kind)?;
+        let (manifest, signer) = check(&bytes, &signature, &order)?;
         let index = PackIndex::decode(&index).context("pack index")?;
         covers(&manifest, &index)?;
-        Ok(Layer { manifest, index })
+        Ok((Layer { manifest, index }, signer))
     })
     .await
 }
 
-/// The manifest in these bytes, if they are what was ordered and the right key signed them.
+/// The manifest in these bytes, if they are what was ordered and a key that counts signed them; and which one.
 ///
 /// # Errors
 /// [`VerifyError`].
-pub fn check(
-    bytes: &[u8],
-    signature: &[u8],
-    key: &PublicKey,
-    expected: Digest,
-    kind: ManifestKind,
-) -> Result<Manifest, VerifyError> {
+pub fn check(bytes: &[u8], signature: &[u8], order: &Order) -> Result<(Manifest, KeyId), VerifyError> {
     let found = Digest::of(bytes);
-    if found != expected {
+    if found != order.digest {
+        let expected = order.digest;
         return Err(VerifyError::Digest { found, expected });
     }
     let signature = Signature::from_text(String::from_utf8_lossy(signature));
-    key.verify(bytes, &signature)?;
+    let signer = order.keys.check(bytes, &signature)?;
     let manifest = Manifest::decode(bytes)?;
-    if manifest.header.kind != kind {
+    if manifest.header.kind != order.kind {
         return Err(VerifyError::Kind {
             found: manifest.header.kind.as_str(),
-            expected: kind.as_str(),
+            expected: order.kind.as_str(),
         });
     }
     let expected = architecture();
@@ -185,7 +219,7 @@ pub fn check(
             expected,
         });
     }
-    Ok(manifest)
+    Ok((manifest, signer))
 }
 
 /// Debian's name of the architecture this program runs on.
@@ -308,34 +342,96 @@ mod tests {
         (Manifest::new(header, entries).unwrap(), writer.finish().unwrap())
     }
 
+    fn order(digest: Digest, kind: ManifestKind, keys: &TrustedKeys) -> Order {
+        Order {
+            digest,
+            kind,
+            keys: keys.clone(),
+        }
+    }
+
     #[test]
-    fn only_the_ordered_bytes_signed_by_the_right_key_are_used() {
+    fn only_the_ordered_bytes_signed_by_a_key_that_counts_are_used() {
         let (manifest, _) = manifest_of(&[b"abc"]);
         let bytes = manifest.encode().unwrap();
         let digest = manifest.digest().unwrap();
-        let key = KeyPair::generate().unwrap();
-        let signature = key.sign(&bytes, "image sample").unwrap();
-        let signature = signature.as_str().as_bytes();
-        let public = key.public();
-        assert_eq!(
-            check(&bytes, signature, &public, digest, ManifestKind::Os).unwrap(),
-            manifest
-        );
+        let [current, older, revoked, foreign] = [(); 4].map(|()| KeyPair::generate().unwrap());
+        let revoked_id = revoked.public().id().unwrap();
+        let keys = TrustedKeys::new(
+            [older.public(), current.public()],
+            [(revoked_id, "the laptop was stolen".to_owned())],
+        )
+        .unwrap();
+        let by = |key: &KeyPair, bytes: &[u8]| key.sign(bytes, "x").unwrap().as_str().as_bytes().to_vec();
+        for key in [&current, &older] {
+            let (found, signer) = check(&bytes, &by(key, &bytes), &order(digest, ManifestKind::Os, &keys)).unwrap();
+            assert_eq!((found, signer), (manifest.clone(), key.public().id().unwrap()));
+        }
 
-        let other = KeyPair::generate().unwrap().public();
         let mut changed = bytes.clone();
         let at = changed.len() - 30;
         changed[at] ^= 1;
-        let fails = [
-            check(&bytes, signature, &other, digest, ManifestKind::Os),
-            check(&bytes, b"hello", &public, digest, ManifestKind::Os),
-            check(&changed, signature, &public, digest, ManifestKind::Os),
-            check(&changed, signature, &public, Digest::of(&changed), ManifestKind::Os),
-            check(&bytes, signature, &public, digest, ManifestKind::Agent),
-        ];
-        for (number, result) in fails.into_iter().enumerate() {
-            assert!(result.is_err(), "case {number}");
+        let good = by(&current, &bytes);
+        let of_changed = Digest::of(&changed);
+        let os = ManifestKind::Os;
+        for (bytes, signature, digest, kind, words) in [
+            (&bytes, Vec::new(), digest, os, "it is not signed"),
+            (&bytes, b"hello".to_vec(), digest, os, "no minisign signature"),
+            (&bytes, by(&foreign, &bytes), digest, os, "not trusted here"),
+            (
+                &bytes,
+                by(&revoked, &bytes),
+                digest,
+                os,
+                "revoked: the laptop was stolen",
+            ),
+            (&changed, good.clone(), digest, os, "expected"),
+            (&changed, good.clone(), of_changed, os, "changed after it was signed"),
+            (
+                &bytes,
+                good.clone(),
+                digest,
+                ManifestKind::Agent,
+                "describes os, expected agent",
+            ),
+        ] {
+            let error = check(bytes, &signature, &order(digest, kind, &keys))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(words), "{error} should say {words}");
         }
+    }
+
+    #[test]
+    fn what_the_server_says_of_keys_is_newer_than_the_authority_file() {
+        let (old, new) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let authority: protocol::latest::Authority = serde_json::from_value(serde_json::json!({
+            "ca_certificate": "", "image_key": old.public().as_str(), "agent_release_key": "",
+            "agent_url": "", "boot_url": "",
+        }))
+        .unwrap();
+        let (bytes, image) = (b"manifest", Digest::of(b"manifest"));
+        let (by_old, by_new) = (old.sign(bytes, "x").unwrap(), new.sign(bytes, "x").unwrap());
+        // A server from before there was a set.
+        let keys = authority.trust().keys().unwrap();
+        assert!(keys.check(bytes, &by_old).is_ok() && keys.check(bytes, &by_new).is_err());
+
+        let trust = ImageTrust {
+            image_keys: vec![new.public().as_str().to_owned()],
+            revoked_keys: vec![protocol::latest::RevokedKey {
+                id: old.public().id().unwrap().to_string(),
+                reason: "stolen".to_owned(),
+            }],
+            revoked_image: Some(protocol::latest::RevokedImage {
+                image,
+                reason: "it was revoked".to_owned(),
+            }),
+        };
+        let keys = trust.keys().unwrap();
+        assert!(keys.check(bytes, &by_new).is_ok());
+        assert!(matches!(keys.check(bytes, &by_old), Err(Untrusted::Revoked { .. })));
+        assert_eq!(trust.against(image), Some("it was revoked"));
+        assert_eq!(trust.against(Digest::of(b"another")), None);
     }
 
     #[test]
@@ -345,12 +441,11 @@ mod tests {
         let bytes = manifest.encode().unwrap();
         let key = KeyPair::generate().unwrap();
         let signature = key.sign(&bytes, "x").unwrap();
+        let keys = TrustedKeys::of(key.public()).unwrap();
         let result = check(
             &bytes,
             signature.as_str().as_bytes(),
-            &key.public(),
-            Digest::of(&bytes),
-            ManifestKind::Os,
+            &order(Digest::of(&bytes), ManifestKind::Os, &keys),
         );
         assert!(matches!(result, Err(VerifyError::Architecture { .. })), "{result:?}");
 

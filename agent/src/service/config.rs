@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use manifest::PublicKey;
+use manifest::{PublicKey, TrustedKeys};
 use serde::Deserialize;
 
 use crate::baseline::Keys;
@@ -25,7 +25,7 @@ pub struct Config {
     pub identity_folder: PathBuf,
     /// Folder for what the agent remembers.
     pub state_folder: PathBuf,
-    /// Whose signatures count.
+    /// Whose signatures count, until the server has said more.
     pub keys: Keys,
     /// Time between two scans.
     pub scan_interval: Duration,
@@ -78,14 +78,15 @@ impl TryFrom<Unvalidated> for Config {
             (SCAN_INTERVAL_SECS_MIN..=SCAN_INTERVAL_SECS_MAX).contains(&secs),
             "scan_interval_secs = {secs}: expected {SCAN_INTERVAL_SECS_MIN} to {SCAN_INTERVAL_SECS_MAX}"
         );
+        let one = |line: &str| PublicKey::parse(line).and_then(TrustedKeys::of);
         Ok(Self {
             server: raw.server,
             ca_certificate: raw.ca_certificate,
             identity_folder: raw.identity_dir,
             state_folder: raw.state_dir,
             keys: Keys {
-                image: PublicKey::parse(&raw.image_key).context("image_key")?,
-                agent_release: PublicKey::parse(&raw.agent_release_key).context("agent_release_key")?,
+                image: one(&raw.image_key).context("image_key")?,
+                agent_release: one(&raw.agent_release_key).context("agent_release_key")?,
                 job: PublicKey::parse(&raw.job_key).context("job_key")?,
             },
             scan_interval: Duration::from_secs(secs),

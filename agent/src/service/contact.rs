@@ -1,5 +1,7 @@
 //! Speaking with the server: baseline, what came of jobs, report, heartbeat, in this order.
 
+mod trust;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +9,8 @@ use drift::{Expected, SecretKey};
 use manifest::Digest;
 use protocol::JobId;
 use protocol::latest::{
-    Baseline, Heartbeat, HeartbeatReply, Job, JobOutcome, ReportReply, RestartAnswer, RestartOrder, SecretDigestKey,
-    SignedJob, paths,
+    Baseline, Heartbeat, HeartbeatReply, ImageTrust, Job, JobOutcome, ReportReply, RestartAnswer, RestartOrder,
+    SecretDigestKey, SignedJob, paths,
 };
 use protocol::limits::HEARTBEAT_SECS;
 use tokio::time::Instant;
@@ -20,6 +22,8 @@ use crate::node::NodeParts;
 use crate::repair::{Holder, Known, Ledger, Mend, judge};
 use crate::report::NodeState;
 use crate::state::{Acknowledged, StateFolder};
+
+pub(super) use trust::take_keys;
 
 /// Difference between the clocks that is worth a line in the log, in milliseconds.
 const SKEW_MS_MAX: u64 = 60_000;
@@ -49,6 +53,10 @@ pub(super) struct Contact {
     state: StateFolder,
     store: ManifestStore,
     parts: NodeParts,
+    /// What the server said last of signatures, by the name it gave that.
+    trust: Option<(Digest, ImageTrust)>,
+    /// Why the baseline that the server names is not taken.
+    refused: Option<String>,
     secret_key: Option<SecretKey>,
     /// The server was asked for that key since the baseline was confirmed last.
     has_asked_for_key: bool,
@@ -88,9 +96,13 @@ impl Contact {
                 None
             }
         });
+        let mut keys = config.keys.clone();
+        let trust = state.trust().filter(|(_, trust)| take_keys(&mut keys, trust));
         Self {
             api,
-            keys: config.keys.clone(),
+            keys,
+            trust,
+            refused: None,
             store,
             parts,
             secret_key: state.secret_key(),
@@ -252,8 +264,10 @@ impl Contact {
     }
 
     async fn try_talk(&mut self) -> Result<Duration, TalkError> {
-        if !self.is_baseline_confirmed {
-            self.fetch_baseline().await?;
+        if !self.is_baseline_confirmed
+            && let Err(error) = self.take_baseline().await
+        {
+            return self.tell_refusal(error).await;
         }
         self.fetch_secret_key().await;
         self.tell_outcomes().await?;
@@ -357,6 +371,11 @@ impl Contact {
                 return self.tell_outcomes().await;
             }
         };
+        if let Some(reason) = self.against(&baseline.clone()) {
+            tracing::warn!(job.id = %job.job_id, reason, "a job is refused");
+            self.ledger.refuse(job.job_id, reason);
+            return self.tell_outcomes().await;
+        }
         match self.ledger.look_up(&job) {
             Known::New => match self.ledger.begin(&job) {
                 Ok(()) => {
@@ -458,6 +477,7 @@ impl Contact {
             },
             unix_ms: process::unix_ms(),
             restart: self.restart.clone(),
+            refused: self.refused.clone(),
         };
         let reply: HeartbeatReply = self.api.post(paths::HEARTBEAT, &heartbeat).await?;
         self.server_clock = Some((Instant::now(), reply.unix_ms));
@@ -502,6 +522,7 @@ impl Contact {
         if let Some(order) = &reply.restart {
             self.restart(order).await?;
         }
+        self.learn_trust(reply).await;
         if reply.scan_now {
             self.is_scan_wanted = true;
         }
@@ -511,7 +532,10 @@ impl Contact {
             .is_none_or(|(held, _)| held.digest != reply.baseline)
         {
             self.is_baseline_confirmed = false;
-            return self.fetch_baseline().await;
+            return match self.take_baseline().await {
+                Err(error) => self.tell_refusal(error).await.map(drop),
+                Ok(()) => Ok(()),
+            };
         }
         if reply.job_waiting && !self.is_working {
             self.pull_job().await?;

@@ -95,6 +95,7 @@ impl Fixture {
             scan_now,
             job_waiting,
             restart: None,
+            trust: None,
             unix_ms: process::unix_ms(),
         };
         self.server.forget(paths::HEARTBEAT);
@@ -419,6 +420,7 @@ async fn wazuh_38439_a_job_expires_by_the_servers_clock() {
         scan_now: false,
         job_waiting: true,
         restart: None,
+        trust: None,
         unix_ms: of_server,
     };
     f.server.forget_answer(paths::HEARTBEAT);
@@ -467,4 +469,123 @@ async fn a_text_that_the_server_wants_is_sent_by_its_digest() {
         f.server.raw(&format!("{}/{digest}", paths::CONTENTS)),
         [b"hello\n".to_vec()]
     );
+}
+
+/// What the server says of signatures, under this name.
+fn say_trust(f: &Fixture, trust: &ImageTrust, name: &[u8]) -> Digest {
+    f.server.forget_answer(paths::TRUST);
+    f.server.answer(paths::TRUST, 200, serde_json::to_vec(trust).unwrap());
+    Digest::of(name)
+}
+
+fn beat_with_trust(f: &Fixture, baseline: Digest, name: Digest, job_waiting: bool) {
+    let reply = HeartbeatReply {
+        baseline,
+        next_secs: 60,
+        full_report: false,
+        scan_now: false,
+        job_waiting,
+        restart: None,
+        trust: Some(name),
+        unix_ms: process::unix_ms(),
+    };
+    f.server.forget_answer(paths::HEARTBEAT);
+    f.server
+        .answer(paths::HEARTBEAT, 200, serde_json::to_vec(&reply).unwrap());
+}
+
+fn trusting(keys: &[&KeyPair]) -> ImageTrust {
+    ImageTrust {
+        image_keys: keys.iter().map(|key| key.public().as_str().to_owned()).collect(),
+        ..ImageTrust::default()
+    }
+}
+
+#[tokio::test]
+async fn an_image_by_a_key_that_does_not_count_is_refused_and_told() {
+    let mut f = Fixture::new().await;
+    let [foreign, stolen] = [(); 2].map(|()| KeyPair::generate().unwrap());
+    f.offer("1", &foreign);
+    f.contact.talk().await;
+    assert!(f.contact.baseline().is_none());
+    let told = f.beats()[0].refused.clone().unwrap();
+    assert!(told.contains("not trusted here"), "{told}");
+
+    // The same for a key that was revoked, by what the server said a moment ago.
+    let baseline = f.offer("2", &stolen);
+    let mut trust = trusting(&[&f.keys[0]]);
+    trust.revoked_keys.push(protocol::latest::RevokedKey {
+        id: stolen.public().id().unwrap().to_string(),
+        reason: "the laptop was stolen".to_owned(),
+    });
+    say_trust(&f, &trust, b"1");
+    f.contact.talk().await;
+    assert!(f.contact.baseline().is_none());
+    let told = f.beats().last().unwrap().refused.clone().unwrap();
+    assert!(told.contains("revoked: the laptop was stolen"), "{told}");
+
+    // Signed by another key it is taken, and nothing is told any more.
+    f.server
+        .forget_answer(&format!("{}/{}/signature", paths::MANIFESTS, baseline.image));
+    let again = f.offer("2", &f.keys[0]);
+    assert_eq!(again, baseline);
+    say_trust(&f, &trust, b"1");
+    f.contact.talk().await;
+    assert_eq!(f.contact.baseline().unwrap().0, baseline.digest);
+    assert_eq!(f.beats().last().unwrap().refused, None);
+}
+
+#[tokio::test]
+async fn an_unsigned_image_is_refused_and_told() {
+    let mut f = Fixture::new().await;
+    let baseline = f.offer("1", &f.keys[0]);
+    f.server
+        .forget_answer(&format!("{}/{}/signature", paths::MANIFESTS, baseline.image));
+    f.contact.talk().await;
+    let told = f.beats()[0].refused.clone().unwrap();
+    assert!(told.contains("it is not signed"), "{told}");
+}
+
+/// The image was signed again by a new key while this agent was away, and its copy of the manifest is gone.
+#[tokio::test]
+async fn a_new_key_is_asked_for_before_an_image_is_refused() {
+    let mut f = Fixture::new().await;
+    let new = KeyPair::generate().unwrap();
+    let baseline = f.offer("1", &new);
+    say_trust(&f, &trusting(&[&f.keys[0], &new]), b"1");
+    f.contact.talk().await;
+    assert_eq!(f.contact.baseline().unwrap().0, baseline.digest);
+    assert_eq!(f.beats()[0].refused, None);
+}
+
+#[tokio::test]
+async fn nothing_is_repaired_from_a_revoked_image() {
+    let mut f = Fixture::new().await;
+    let baseline = f.offer("1", &f.keys[0]);
+    f.contact.talk().await;
+    let mut trust = trusting(&[&f.keys[0]]);
+    trust.revoked_image = Some(protocol::latest::RevokedImage {
+        image: baseline.image,
+        reason: "it was revoked on 2026-01-02, by admin: a hole".to_owned(),
+    });
+    let name = say_trust(&f, &trust, b"1");
+    let job = f.order(&baseline, &f.keys[2], |_| {});
+    beat_with_trust(&f, baseline.digest, name, true);
+    f.contact.talk().await;
+    assert!(!f.contact.has_job());
+    let outcomes = f.outcomes(&job);
+    let JobOutcome::Refused { reason } = &outcomes[0] else {
+        panic!("{outcomes:?}")
+    };
+    assert!(
+        reason.contains("it was revoked on 2026-01-02, by admin: a hole"),
+        "{reason}"
+    );
+    assert_eq!(f.contact.baseline().unwrap().0, baseline.digest, "it goes on to look");
+
+    // Told once, it is known after a restart, too, and asked for again only under another name.
+    f.contact.talk().await;
+    assert_eq!(f.server.calls(paths::TRUST), 1);
+    let again = contact("http://127.0.0.1:1", f.folder.path(), &f.keys, f.folder.path());
+    assert!(again.against(&baseline).unwrap().contains("a hole"));
 }

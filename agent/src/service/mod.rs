@@ -108,10 +108,14 @@ pub async fn scan_once(config: &Path, json: bool) -> anyhow::Result<()> {
 
 async fn baseline_at_hand(config: &Config, state: &StateFolder) -> anyhow::Result<(Baseline, Expected)> {
     let store = ManifestStore::new(&state.manifests());
+    let mut keys = config.keys.clone();
+    if let Some((_, trust)) = state.trust() {
+        contact::take_keys(&mut keys, &trust);
+    }
     let fetched = async {
         let api = api(config)?;
         let baseline: Baseline = api.get(paths::BASELINE).await?;
-        let expected = store.fetch(&api, &baseline, &config.keys).await?;
+        let expected = store.fetch(&api, &baseline, &keys).await?;
         anyhow::Ok((baseline, expected))
     };
     match fetched.await {

@@ -120,6 +120,7 @@ impl Fleet {
             scan_now: false,
             job_waiting,
             restart: None,
+            trust: None,
             unix_ms: super::super::process::unix_ms(),
         };
         self.server.forget_answer(paths::HEARTBEAT);

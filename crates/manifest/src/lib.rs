@@ -19,6 +19,7 @@ mod header;
 pub mod packs;
 mod path;
 mod sign;
+mod trust;
 
 /// Where a hardened image carries the profile with its waivers (JSON of the crate `hardening`).
 pub const HARDENING_PROFILE_PATH: &str = "/usr/share/plumbline/hardening/profile.json";
@@ -34,3 +35,4 @@ pub use glob::{PathPattern, wildcard_matches};
 pub use header::{FilesystemKind, Group, Header, Kernel, ManifestKind, Package, Root, Unit, User};
 pub use path::{TreePath, escape_bytes, unescape_bytes};
 pub use sign::{KeyPair, PublicKey, Signature};
+pub use trust::{KeyId, TRUSTED_KEYS_MAX, TrustedKeys, Untrusted};

@@ -85,6 +85,20 @@ impl Store {
         .await?)
     }
 
+    /// What the newest event of this kind of a node says.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn event_newest(&self, node: NodeId, kind: &str) -> Result<Option<String>, StoreError> {
+        Ok(sqlx::query_scalar!(
+            "SELECT detail FROM boot_events WHERE node_id = $1 AND kind = $2 ORDER BY id DESC LIMIT 1",
+            node.0,
+            kind
+        )
+        .fetch_optional(&self.pool)
+        .await?)
+    }
+
     /// Drops events older than this many days.
     ///
     /// # Errors

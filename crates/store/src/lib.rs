@@ -44,7 +44,7 @@ pub use discovery::{DiscoveryWindow, RelaySeen, Sighting, WindowPlace};
 pub use error::StoreError;
 pub use events::{BootEvent, NewEvent};
 pub use findings::{FindingEvent, FindingGroup, FindingOnNode, FindingVariant};
-pub use images::{ImageRecord, NewImage};
+pub use images::{ImageRecord, ImageUser, NewImage};
 pub use inventories::InventoryTaken;
 pub use jobs::{JobFilter, JobRecord};
 pub use leases::Lease;

@@ -57,6 +57,8 @@ pub struct NodeRecord {
     pub discovery_rule: Option<String>,
     /// The image that rule proposes.
     pub image_channel: Option<String>,
+    /// Why what it was installed from must not be used any more; none: it may be.
+    pub image_problem: Option<String>,
     /// Which boot loader it gets; `auto`: what its group or the site says.
     #[schema(value_type = String, example = "auto")]
     pub chain: Chain,
@@ -152,6 +154,7 @@ struct NodeRow {
     relay_remote: Option<String>,
     discovery_rule: Option<String>,
     image_channel: Option<String>,
+    image_problem: Option<String>,
     chain: String,
     hold_reason: Option<String>,
     hold_by: Option<String>,
@@ -206,6 +209,7 @@ impl TryFrom<NodeRow> for NodeRecord {
             relay_remote: row.relay_remote,
             discovery_rule: row.discovery_rule,
             image_channel: row.image_channel,
+            image_problem: row.image_problem,
             chain: Chain::parse(&row.chain).ok_or_else(|| StoreError::Stored {
                 what: "chain",
                 value: row.chain.clone(),
@@ -398,7 +402,11 @@ impl Store {
                  a.heartbeat_at AS "heartbeat_at?", a.boot_id AS "boot_id?", a.agent_version AS "agent_version?",
                  a.rss_max_bytes AS "rss_max_bytes?", a.clock_skew_ms AS "clock_skew_ms?",
                  n.node_group, n.rack, n.unit, n.relay, n.relay_circuit, n.relay_remote, n.discovery_rule,
-                 n.image_channel, n.chain, n.hold_reason, n.hold_by, n.hold_since,
+                 n.image_channel,
+                 (SELECT i.name || '@' || i.version || ' must not be used: ' || i.unusable FROM baselines b
+                    JOIN images i ON i.digest IN (b.image, b.agent_layer) AND i.unusable IS NOT NULL
+                    WHERE b.node_id = n.id ORDER BY i.kind DESC LIMIT 1) AS image_problem,
+                 n.chain, n.hold_reason, n.hold_by, n.hold_since,
                  coalesce(f.open, 0) AS "findings!", coalesce(f.allowed, 0) AS "allowed!",
                  (SELECT max(received_at) FROM reports r WHERE r.node_id = n.id AND r.complete) AS scanned_at,
                  (SELECT (r.scan->>'not_looked_at_count')::bigint FROM reports r WHERE r.node_id = n.id

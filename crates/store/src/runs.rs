@@ -25,7 +25,7 @@ pub struct HeldFinding {
     pub key: String,
     /// Node group it is held in.
     pub node_group: String,
-    /// One word: `no_verb`, `node_hold`, `unreachable`, `baseline_suspect`, `job_full`.
+    /// One word: `no_verb`, `node_hold`, `unreachable`, `baseline_suspect`, `job_full`, `image_revoked`.
     pub why: String,
     /// For people.
     pub reason: String,

@@ -9,12 +9,15 @@ use time::OffsetDateTime;
 
 use super::boot::event;
 use super::drift::count_text;
-use super::{App, AppError, boot_orders, contents};
+use super::{App, AppError, boot_orders, contents, trust};
 
 /// Seconds between heartbeats.
 const HEARTBEAT_SECS: u64 = 30;
 /// The same for a node whose repair is under way or will come: a job is pulled, not pushed.
 const HEARTBEAT_SECS_REPAIR: u64 = 10;
+
+/// The event of an agent that does not take its baseline.
+pub(super) const REFUSED: &str = "image_refused";
 
 /// A node's baseline.
 ///
@@ -97,6 +100,9 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
             }
         }
     }
+    if let Some(reason) = &heartbeat.refused {
+        refused(app, node, reason).await?;
+    }
     let is_clone = matches!(boot, BootSeen::Returned { .. });
     let (job_waiting, job_expected) = app.store.job_outlook(node).await?;
     let mut reply = HeartbeatReply {
@@ -110,12 +116,25 @@ pub async fn heartbeat(app: &App, node: NodeId, heartbeat: &Heartbeat) -> Result
         scan_now: false,
         job_waiting: job_waiting && !is_clone,
         restart: None,
+        trust: Some(trust::name_of(&trust::of_baseline(app, &baseline).await?)?),
         unix_ms: u64::try_from(now_ms).unwrap_or(0),
     };
     if !is_clone {
         boot_orders::at_heartbeat(app, node, heartbeat.restart.as_ref(), &mut reply).await?;
     }
     Ok(reply)
+}
+
+/// Tells on the node's timeline that its agent does not take its baseline; once for each reason.
+async fn refused(app: &App, node: NodeId, reason: &str) -> Result<(), AppError> {
+    // As much as an event keeps, so that the next one is known again.
+    let reason: String = reason.chars().filter(|c| *c != '\0').take(900).collect();
+    let detail = format!("the agent does not take its baseline: {reason}");
+    if app.store.event_newest(node, REFUSED).await?.as_deref() != Some(detail.as_str()) {
+        event(app, node, "", REFUSED, &detail).await?;
+        tracing::warn!(node.id = %node, reason, "an agent does not take its baseline");
+    }
+    Ok(())
 }
 
 /// A clock that is wrong by more than anybody's patience, in words; the server's own time is in its answer.

@@ -330,11 +330,12 @@ pub fn http_base(app: &App, local: Option<IpAddr>) -> Result<String, AppError> {
 /// # Errors
 /// [`AppError`] on a server without a boot plane.
 pub fn authority_archive(app: &App, local: Option<IpAddr>) -> Result<Vec<u8>, AppError> {
-    let trusted = app.keys.trusted();
+    let image_keys = image_keys(app);
     let file = AuthorityFile {
         ca_certificate: app.authority.certificate_pem().to_owned(),
-        image_key: trusted.image.as_str().to_owned(),
-        agent_release_key: trusted.agent_release.as_str().to_owned(),
+        image_key: image_keys.last().cloned().unwrap_or_default(),
+        image_keys,
+        agent_release_key: app.keys.agent_release.public().as_str().to_owned(),
         agent_url: app.config.agents_url(local),
         boot_url: http_base(app, local)?,
     };
@@ -345,6 +346,12 @@ pub fn authority_archive(app: &App, local: Option<IpAddr>) -> Result<Vec<u8>, Ap
         ("etc/plumbline/authority.json", Some(&text)),
     ])
     .map_err(AppError::internal)
+}
+
+/// The public keys whose signatures of images count, the newest last.
+pub fn image_keys(app: &App) -> Vec<String> {
+    let signers = app.keys.signers();
+    signers.image.trusted().map(|key| key.as_str().to_owned()).collect()
 }
 
 /// A cpio archive in the form the kernel unpacks ("newc"): folders (`None`) and files.
@@ -491,6 +498,7 @@ mod tests {
             relay_remote: None,
             discovery_rule: None,
             image_channel: None,
+            image_problem: None,
             chain: lifecycle::Chain::Auto,
             hold: None,
             findings: 0,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use similar::TextDiff;
 
 use super::agents::baseline;
-use super::{App, AppError};
+use super::{App, AppError, trust};
 use crate::image::StoreError;
 
 /// Texts kept of one node's findings: at most 128 MB.
@@ -29,9 +29,14 @@ pub enum NodeContent {
 /// A content of the node's own baseline. Nobody reads what is rendered for another node.
 ///
 /// # Errors
-/// [`AppError::NotFound`].
+/// [`AppError::NotFound`]; [`AppError::Conflict`] when the image must not be used any more.
 pub async fn of_baseline(app: &App, node: NodeId, digest: Digest) -> Result<NodeContent, AppError> {
     let baseline = baseline(app, node).await?;
+    let layers = [baseline.image, baseline.agent_layer];
+    if let Some(image) = app.store.image_list_unusable(&layers).await?.first() {
+        // What must not be used is not put back either.
+        trust::usable(image)?;
+    }
     for image in [baseline.image, baseline.agent_layer] {
         if let Some(pieces) = app.images.blob(image, digest).await? {
             return Ok(NodeContent::Stored(pieces));
@@ -184,6 +189,11 @@ async fn side_text(app: &App, node: NodeId, side: &Attributes) -> Result<Option<
         return Ok(String::from_utf8(content).ok());
     }
     let baseline = baseline(app, node).await?;
+    let layers = [baseline.image, baseline.agent_layer];
+    if let Some(image) = app.store.image_list_unusable(&layers).await?.first() {
+        // What must not be used is not put back either.
+        trust::usable(image)?;
+    }
     for image in [baseline.image, baseline.agent_layer] {
         if let Some(content) = app.images.small_blob(image, digest, TEXT_FILE_BYTES_MAX).await? {
             return Ok(is_text(&content).then(|| String::from_utf8_lossy(&content).into_owned()));

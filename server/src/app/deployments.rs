@@ -6,7 +6,7 @@ use protocol::limits::DEPLOYMENT_ATTEMPTS_MAX;
 use protocol::{DeploymentId, NodeId};
 use store::{ImageRecord, NewDeployment, NodeRecord};
 
-use super::{App, AppError, burn_ins, nodes};
+use super::{App, AppError, burn_ins, nodes, trust};
 use crate::image::BIOS_CORE_PATH;
 
 /// Size of the EFI system partition: two kernels with their initramfs, and room.
@@ -16,7 +16,7 @@ const ESP_MIB: u32 = 256;
 ///
 /// # Errors
 /// [`AppError::NotFound`] for the image, [`AppError::Invalid`] when it is no operating system, [`AppError::Conflict`]
-/// when the node's state or its burn-in does not allow it, or there is no agent layer. `despite_burn_in` says why the
+/// when it must not be used, the node's state or its burn-in does not allow it, or there is no agent layer. `despite_burn_in` says why the
 /// burn-in is not to hold it back.
 pub async fn request(
     app: &App,
@@ -133,6 +133,7 @@ async fn images_find(app: &App, reference: &str) -> Result<(ImageRecord, ImageRe
             image.name, image.version, image.kind
         )));
     }
+    trust::usable(&image)?;
     let agent_layer = app.store.image_newest("agent").await?.ok_or_else(|| {
         AppError::Conflict("no agent layer published: run `plumbline image publish-agent BINARY`".to_owned())
     })?;

@@ -62,6 +62,8 @@ pub struct Evidence {
     pub scan_secs: Option<i64>,
     /// The server took the node out of service: what is reported may be of another machine.
     pub quarantine: Option<String>,
+    /// Why the image that the node is compared with must not be used any more: what it should be is not known then.
+    pub image_problem: Option<String>,
 }
 
 impl Evidence {
@@ -83,6 +85,7 @@ impl Evidence {
                 .as_ref()
                 .filter(|hold| hold.is_quarantine())
                 .map(|hold| hold.reason.clone()),
+            image_problem: node.image_problem.clone(),
         }
     }
 
@@ -137,20 +140,28 @@ pub fn verdict(evidence: &Evidence) -> (Verdict, String) {
     };
     let old = evidence.scan_secs.filter(|secs| *secs > SCAN_SECS_MAX);
     let quarantine = evidence.quarantine.as_deref();
+    let image = evidence.image_problem.as_deref();
     if evidence.findings > 0 {
         let gaps = gaps.map_or(String::new(), |gaps| format!("; {gaps}"));
         let old = old.map_or(String::new(), |secs| {
             format!("; the last complete scan came {} ago", duration_text(secs))
         });
         let quarantine = quarantine.map_or(String::new(), |reason| format!("; {reason}"));
+        let image = image.map_or(String::new(), |reason| format!("; {reason}"));
         let reason = format!(
-            "{}{gaps}{silence}{old}{quarantine}",
+            "{}{gaps}{silence}{old}{quarantine}{image}",
             count_text(evidence.findings, "difference")
         );
         return (Verdict::Drift, reason);
     }
     if let Some(reason) = quarantine {
         return (Verdict::Unknown, reason.to_owned());
+    }
+    if let Some(reason) = image {
+        return (
+            Verdict::Unknown,
+            format!("{reason}; install the node again from another image{silence}"),
+        );
     }
     if !evidence.scanned || evidence.complete.is_none() {
         let gaps = gaps.map_or(String::new(), |gaps| format!("; {gaps}"));
@@ -255,6 +266,7 @@ mod tests {
         silent_secs: Some(30),
         scan_secs: Some(600),
         quarantine: None,
+        image_problem: None,
     };
 
     /// keylime/keylime#1091, osquery/osquery#3290: an agent whose scans hang still speaks, and its node turns unknown by
@@ -288,6 +300,23 @@ mod tests {
         let (found, reason) = verdict(&Evidence { findings: 1, ..cloned });
         assert_eq!(found, Verdict::Drift);
         assert!(reason.contains("two machines"), "{reason}");
+    }
+
+    #[test]
+    fn a_node_of_a_revoked_image_is_never_clean() {
+        let revoked = Evidence {
+            image_problem: Some("debian@1 must not be used: it was revoked".to_owned()),
+            ..CLEAN
+        };
+        let (found, reason) = verdict(&revoked);
+        assert_eq!(found, Verdict::Unknown);
+        assert!(reason.contains("it was revoked; install the node again"), "{reason}");
+        let (found, reason) = verdict(&Evidence { findings: 1, ..revoked });
+        assert_eq!(found, Verdict::Drift);
+        assert!(
+            reason.contains("1 difference") && reason.contains("it was revoked"),
+            "{reason}"
+        );
     }
 
     #[test]

@@ -315,6 +315,10 @@ async fn spec(app: &App, id: DeploymentId) -> Result<DeploySpec, AppError> {
         agent_layer: deployment.agent_layer,
         disk: deployment.disk_rule,
         layout: deployment.layout,
+        trust: Some(super::trust::of_deployment(
+            app,
+            [deployment.image, deployment.agent_layer],
+        )),
     })
 }
 
@@ -345,6 +349,16 @@ pub async fn progress(app: &App, ramdisk: &Ramdisk, id: DeploymentId, progress: 
     Ok(())
 }
 
+/// The public key that an agent of this image begins with: the one that signed it, so that an agent that knows only one
+/// key has the right one. Others learn of the rest as soon as they speak with the server.
+async fn image_key(app: &App, image: Digest) -> Result<String, AppError> {
+    let signer = app.images.signature(image).await?.key_id();
+    let signers = app.keys.signers();
+    let trusted = signer.and_then(|signer| signers.image.check_id(signer).ok());
+    let key = trusted.or_else(|| signers.image.trusted().last());
+    Ok(key.map(|key| key.as_str().to_owned()).unwrap_or_default())
+}
+
 /// Renders a node's configuration and enrols its agent. `local`: the address by which its deployer reached this server,
 /// and by which its agent will.
 ///
@@ -373,7 +387,7 @@ pub async fn render(
     let kernel = header
         .kernel
         .ok_or_else(|| AppError::Conflict("the image has no kernel".to_owned()))?;
-    let trusted = app.keys.trusted();
+    let image_key = image_key(app, deployment.image).await?;
     let site = &app.config.site;
     let (name, mac) = (node.name.unwrap_or_else(|| node.id.to_string()), boot_mac.to_string());
     let overlay = render::overlay(&RenderInput {
@@ -389,8 +403,8 @@ pub async fn render(
         kernel_arguments: &site.kernel_arguments,
         agents_url: &app.config.agents_url(local),
         ca_certificate: app.authority.certificate_pem(),
-        image_key: trusted.image.as_str(),
-        agent_release_key: trusted.agent_release.as_str(),
+        image_key: &image_key,
+        agent_release_key: app.keys.agent_release.public().as_str(),
         job_key: app.keys.job.public().as_str(),
         scan_interval_secs: site.scan_interval_secs,
         mtime: deployment.created_at.unix_timestamp(),

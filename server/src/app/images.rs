@@ -17,6 +17,8 @@ pub struct ImageCheck {
     pub signed_by: Option<String>,
     /// What is wrong with the signature.
     pub signature_problem: Option<String>,
+    /// When, by whom and why it was revoked.
+    pub revoked: Option<String>,
     /// Packs read.
     pub packs: u64,
     /// Bytes of packs read.
@@ -38,6 +40,7 @@ impl ImageCheck {
             ok: report.is_ok(),
             signed_by: report.signed_by.map(str::to_owned),
             signature_problem: report.signature_problem,
+            revoked: report.revoked,
             packs: report.packs,
             pack_bytes: report.pack_bytes,
             packs_damaged: report.packs_damaged.iter().map(ToString::to_string).collect(),
@@ -54,7 +57,7 @@ impl ImageCheck {
 /// [`AppError::NotFound`] when it is not registered or its data are gone.
 pub async fn image_verify(app: &App, reference: &str) -> Result<ImageCheck, AppError> {
     let image = app.store.image_find(reference).await?;
-    let report = app.images.verify(image.digest, &app.keys.trusted()).await?;
+    let report = app.images.verify(image.digest, &app.keys.signers()).await?;
     if !report.is_ok() {
         tracing::error!(
             image.digest = %image.digest,
@@ -62,7 +65,8 @@ pub async fn image_verify(app: &App, reference: &str) -> Result<ImageCheck, AppE
             damaged_count = report.damaged_count,
             packs_damaged = report.packs_damaged.len(),
             signature_problem = report.signature_problem,
-            "an image is damaged"
+            revoked = report.revoked,
+            "an image is damaged or revoked"
         );
     }
     Ok(ImageCheck::new(image, report))

@@ -32,6 +32,7 @@ pub mod rules;
 pub mod sign_in_limiter;
 pub mod tokens;
 pub mod trace;
+pub mod trust;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ pub struct App {
     pub config: Arc<Config>,
     /// Signing keys of the appliance.
     pub keys: Arc<Keys>,
+    /// What was found of signatures in the store.
+    pub signatures: Arc<trust::SignaturesSeen>,
     /// The appliance's certificate authority.
     pub authority: Arc<authority::Authority>,
     /// Derives boot tokens.
@@ -100,6 +103,7 @@ impl App {
         Ok(Self {
             images: ImageStore::open(&config.data_dir).context("image store")?,
             keys: Arc::new(Keys::load_or_create(&keys_dir)?),
+            signatures: Arc::default(),
             authority: Arc::new(authority::Authority::load_or_create(&keys_dir)?),
             token_key: tokens::TokenKey::load_or_create(&keys_dir)?,
             bodies: Bodies::new(bodies_max, metrics.bodies().clone()),

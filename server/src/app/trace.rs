@@ -14,6 +14,7 @@ use serde::Serialize;
 use store::BootEvent;
 use time::OffsetDateTime;
 
+use super::agents::REFUSED;
 use super::{App, AppError};
 use crate::boot_plane::is_optional;
 use crate::config::DhcpMode;
@@ -79,9 +80,19 @@ pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
         is_stuck,
         reached,
         expected,
-        sentence,
-        advice,
+        mut sentence,
+        mut advice,
     } = answer;
+    // Beside how far it came: what it was installed from, and what its agent says of that.
+    for problem in [record.image_problem.as_deref(), refusal(&events)]
+        .into_iter()
+        .flatten()
+    {
+        sentence = format!("{sentence}; {problem}");
+    }
+    if record.image_problem.is_some() {
+        advice.push("install it again from another image: plumbline node deploy NODE --image IMAGE".to_owned());
+    }
     let event = last.map(|(event, _)| event);
     Ok(NodeWhy {
         is_stuck,
@@ -92,6 +103,15 @@ pub async fn node_why(app: &App, node: NodeId) -> Result<NodeWhy, AppError> {
         sentence,
         advice,
     })
+}
+
+/// Why the node's agent does not take its baseline, as it said; none when it has looked at the node since.
+fn refusal(events: &[BootEvent]) -> Option<&str> {
+    let newest = events
+        .iter()
+        .rev()
+        .find(|event| event.kind == REFUSED || event.kind == "scan" || event.kind == "installed")?;
+    (newest.kind == REFUSED).then_some(newest.detail.as_str())
 }
 
 /// How a download of a machine waits now, in words. Of a machine that another server serves, that one knows.

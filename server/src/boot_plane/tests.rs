@@ -546,6 +546,7 @@ async fn deployment_of(app: &App, node_id: NodeId) -> store::NewDeployment {
             content_bytes: 1,
             stored_bytes: 1,
             files_by_class: Default::default(),
+            signer: None,
         };
         app.store.image_register(&image).await.unwrap();
         digest

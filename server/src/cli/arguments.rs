@@ -1,11 +1,13 @@
 //! The command line as it is typed.
 
+mod keys;
 mod nodes;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use keys::KeyCommand;
 pub use nodes::{ChainArgument, InstallArguments, NodeCommand, PlaceOfNode};
 
 /// Racks bare nodes, installs golden images on them, and proves that they still are what the image says.
@@ -56,6 +58,9 @@ pub enum Command {
     /// Images: build, publish, check
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Keys that sign images: list, rotate, retire, revoke
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// What differs from the images
     #[command(subcommand)]
     Drift(DriftCommand),
@@ -191,6 +196,25 @@ pub enum ImageCommand {
     Remove {
         /// NAME, NAME@VERSION, or a digest's beginning
         image: String,
+    },
+    /// Bar an image version for good: nothing is installed or repaired from it any more
+    Revoke {
+        /// NAME, NAME@VERSION, a digest's beginning, or a whole digest that is not here
+        image: String,
+        /// Why, for whoever meets it later
+        #[arg(long)]
+        reason: String,
+    },
+    /// Put a signature that was made on another machine to its image, in the server's data folder
+    Sign {
+        /// The whole digest of its manifest
+        digest: String,
+        /// The .minisig file
+        #[arg(long, value_name = "FILE")]
+        signature: PathBuf,
+        /// Where the data is.
+        #[command(flatten)]
+        place: PlaceArguments,
     },
     /// Build an image on this machine, as root, into the server's data folder
     Build {

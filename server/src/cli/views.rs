@@ -4,7 +4,11 @@
 // The names are the API's, whose description says what each one means.
 #![allow(missing_docs)]
 
+mod keys;
+
 use std::collections::BTreeMap;
+
+pub use keys::{ImageRevoked, ImageUser, Key, KeyRevoked, KeyRotated};
 
 use jiff::Timestamp;
 use lifecycle::burn_in::Standing;
@@ -295,6 +299,10 @@ pub struct Image {
     pub stored_bytes: u64,
     pub files_by_class: BTreeMap<String, u64>,
     pub registered_at: Timestamp,
+    #[serde(default)]
+    pub signer: Option<String>,
+    #[serde(default)]
+    pub unusable: Option<String>,
 }
 
 /// What checking an image found.
@@ -304,6 +312,8 @@ pub struct ImageCheck {
     pub ok: bool,
     pub signed_by: Option<String>,
     pub signature_problem: Option<String>,
+    #[serde(default)]
+    pub revoked: Option<String>,
     pub packs: u64,
     pub pack_bytes: u64,
     pub packs_damaged: Vec<String>,

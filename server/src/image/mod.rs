@@ -25,12 +25,15 @@ pub mod lock;
 pub mod module_key;
 pub mod recipe;
 pub mod store;
+pub mod trust;
 pub mod verify;
 
-pub use build::{BuildError, BuildRequest, BuiltImage, LockUpdate, Progress, build, build_agent_layer, lock_update};
+pub use build::{
+    BuildError, BuildRequest, BuiltImage, LockUpdate, Progress, ToSign, build, build_agent_layer, lock_update,
+};
 pub use download::{Download, PIECE_BYTES};
-pub use keys::{KeyError, Keys, TrustedKeys};
 pub use module_key::{ModuleKey, ModuleKeyError};
+pub use keys::{KeyError, Keys, Signers};
 pub use recipe::{Recipe, RecipeError};
 pub use store::{ArtifactName, Document, ImageParts, ImageStore, StoreError};
 pub use verify::VerifyReport;

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Objects are immutable and named by what is in them. The signature is written last: an image is there when its
-//! signature is, and what a failed build left without one is not listed and is written over by the next build.
+//! signature is, and what a failed build left without one is not listed and is written over by the next build. A build
+//! whose key is on another machine ends there as well, until the signature is brought.
 //!
 //! Refused: an index of images in the database. The folder is the truth; it can be copied, mirrored and checked with
 //! `sha256sum` and `minisign` alone.
@@ -19,6 +20,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::stream::StreamExt;
@@ -152,8 +154,9 @@ impl Document {
 pub struct ImageParts {
     /// The manifest's canonical bytes.
     pub manifest: Bytes,
-    /// Their signature.
-    pub signature: Signature,
+    /// Their signature; none when it is made on another machine and put by [`ImageStore::put_signature`]. One that is
+    /// there for the same bytes stays then.
+    pub signature: Option<Signature>,
     /// Where each blob lies; its packs must be in the store already.
     pub packs: PackIndex,
     /// Boot artifacts.
@@ -232,9 +235,33 @@ impl ImageStore {
         self.put(&document_path(image, PACK_INDEX), parts.packs.encode()?.into())
             .await?;
         self.put(&document_path(image, MANIFEST), parts.manifest).await?;
-        let signature = parts.signature.as_str().to_owned();
-        self.put(&document_path(image, SIGNATURE), signature.into()).await?;
+        if let Some(signature) = parts.signature {
+            self.put_signature(image, &signature).await?;
+        }
         Ok(image)
+    }
+
+    /// Puts the signature of an image whose other parts are there, in the place of one that is. It is not checked here.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] without manifest or pack index, [`StoreError::Backend`].
+    pub async fn put_signature(&self, image: Digest, signature: &Signature) -> Result<(), StoreError> {
+        for name in [MANIFEST, PACK_INDEX] {
+            if self.size(&document_path(image, name)).await?.is_none() {
+                let what = format!("{name} of image {image}");
+                return Err(StoreError::NotFound { what });
+            }
+        }
+        self.put(&document_path(image, SIGNATURE), signature.as_str().to_owned().into())
+            .await
+    }
+
+    /// Whether an image bears a signature, whosever.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    pub async fn is_signed(&self, image: Digest) -> Result<bool, StoreError> {
+        Ok(self.size(&document_path(image, SIGNATURE)).await?.is_some())
     }
 
     /// The digests of all images, sorted.
@@ -242,18 +269,27 @@ impl ImageStore {
     /// # Errors
     /// [`StoreError::Backend`].
     pub async fn list(&self) -> Result<Vec<Digest>, StoreError> {
+        Ok(self.list_signed().await?.into_iter().map(|(image, _)| image).collect())
+    }
+
+    /// The digests of all images, sorted, and when the signature of each was written.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    pub async fn list_signed(&self) -> Result<Vec<(Digest, SystemTime)>, StoreError> {
         let failed = |source| backend_error("listing images", source);
         let mut digests = Vec::new();
         let mut objects = self.objects.list(Some(&Path::from("manifests")));
         while let Some(object) = objects.next().await {
-            let location = object.map_err(failed)?.location;
-            let mut parts = location.parts().skip(1);
+            let object = object.map_err(failed)?;
+            let mut parts = object.location.parts().skip(1);
             let (Some(digest), Some(name)) = (parts.next(), parts.next()) else {
                 continue;
             };
             if name.as_ref() == SIGNATURE && digests.len() < IMAGES_MAX {
                 // Whatever else somebody put beside the images is none.
-                digests.extend(digest.as_ref().parse::<Digest>());
+                let digest = digest.as_ref().parse::<Digest>();
+                digests.extend(digest.map(|digest| (digest, SystemTime::from(object.last_modified))));
             }
         }
         digests.sort();
@@ -433,6 +469,11 @@ pub(super) fn backend_error(what: impl Into<String>, source: object_store::Error
         what: what.into(),
         source,
     }
+}
+
+/// Where the manifest of an image lies in the data folder.
+pub(super) fn manifest_place(image: Digest) -> std::path::PathBuf {
+    format!("images/manifests/{image}/{MANIFEST}").into()
 }
 
 fn document_path(image: Digest, name: &str) -> Path {

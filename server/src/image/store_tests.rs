@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use manifest::packs::PackWriter;
-use manifest::{Entry, EntryKind, FileContent, Header, KeyPair, ManifestKind, PathClass, Xattrs};
+use manifest::{Entry, EntryKind, FileContent, Header, KeyPair, ManifestKind, PathClass, TrustedKeys, Xattrs};
 
-use super::super::keys::TrustedKeys;
+use super::super::keys::Signers;
+use super::super::trust::Trust;
 use super::*;
 
 struct Lab {
@@ -26,10 +27,11 @@ impl Lab {
         }
     }
 
-    fn trusted(&self) -> TrustedKeys {
-        TrustedKeys {
-            image: self.image_key.public(),
-            agent_release: self.agent_key.public(),
+    fn trusted(&self) -> Signers {
+        Signers {
+            trust: Trust::default(),
+            image: TrustedKeys::of(self.image_key.public()).unwrap(),
+            agent_release: TrustedKeys::of(self.agent_key.public()).unwrap(),
         }
     }
 
@@ -67,7 +69,7 @@ impl Lab {
         let manifest = Manifest::new(Header::new(kind, "sample", "1"), entries).unwrap();
         let bytes = manifest.encode().unwrap();
         let parts = ImageParts {
-            signature: key.sign(&bytes, "sample").unwrap(),
+            signature: Some(key.sign(&bytes, "sample").unwrap()),
             manifest: bytes.into(),
             packs,
             artifacts: vec![(ArtifactName::Kernel, Bytes::from_static(b"kernel"))],
@@ -128,6 +130,28 @@ async fn an_image_without_its_signature_is_not_there() {
     assert_eq!(lab.store.list().await.unwrap(), [image]);
 }
 
+/// The key that signs is on another machine: the build ends without it, and the signature is brought later.
+#[tokio::test]
+async fn a_signature_that_is_brought_makes_it_an_image() {
+    let lab = Lab::new();
+    let image = lab.put(ManifestKind::Os, &lab.image_key, &[("/a", b"abc")]).await;
+    let signature = lab.store.signature(image).await.unwrap();
+    std::fs::remove_file(lab.object(&format!("manifests/{image}/{SIGNATURE}"))).unwrap();
+    let parts = ImageParts {
+        manifest: lab.store.manifest_bytes(image).await.unwrap(),
+        signature: None,
+        packs: lab.store.pack_index(image).await.unwrap(),
+        artifacts: Vec::new(),
+    };
+    assert_eq!(lab.store.put_image(parts).await.unwrap(), image);
+    assert_eq!(lab.store.list().await.unwrap(), []);
+    lab.store.put_signature(image, &signature).await.unwrap();
+    assert_eq!(lab.store.list().await.unwrap(), [image]);
+    let nothing = lab.store.put_signature(Digest::of(b"x"), &signature).await;
+    assert!(matches!(nothing, Err(StoreError::NotFound { .. })));
+    assert_eq!(lab.store.list().await.unwrap(), [image]);
+}
+
 #[tokio::test]
 async fn what_does_not_belong_together_is_refused() {
     let lab = Lab::new();
@@ -137,7 +161,7 @@ async fn what_does_not_belong_together_is_refused() {
     let image = lab.put(ManifestKind::Os, &lab.image_key, &[("/a", b"abc")]).await;
     let parts = ImageParts {
         manifest: lab.store.manifest_bytes(image).await.unwrap(),
-        signature: lab.store.signature(image).await.unwrap(),
+        signature: Some(lab.store.signature(image).await.unwrap()),
         packs: lab.store.pack_index(image).await.unwrap(),
         artifacts: Vec::new(),
     };
@@ -184,9 +208,9 @@ async fn a_whole_image_verifies_with_the_key_of_its_kind() {
 async fn a_kind_signed_by_the_other_key_is_refused() {
     let lab = Lab::new();
     for (kind, key, expected) in [
-        (ManifestKind::Os, &lab.agent_key, "expected the image key's"),
-        (ManifestKind::Deployer, &lab.agent_key, "expected the image key's"),
-        (ManifestKind::Agent, &lab.image_key, "expected the agent-release key's"),
+        (ManifestKind::Os, &lab.agent_key, "expected an image key's"),
+        (ManifestKind::Deployer, &lab.agent_key, "expected an image key's"),
+        (ManifestKind::Agent, &lab.image_key, "expected an agent-release key's"),
         (ManifestKind::Overlay, &lab.image_key, "never signed"),
     ] {
         let image = lab.put(kind, key, &[("/a", b"abc")]).await;

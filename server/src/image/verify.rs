@@ -10,7 +10,7 @@ use bytes::Bytes;
 use manifest::packs::{Extent, PackInfo, unpack};
 use manifest::{Digest, EntryKind, Hasher, Manifest, ManifestError, ManifestKind, TreePath};
 
-use super::keys::TrustedKeys;
+use super::keys::Signers;
 use super::store::{ArtifactName, ImageStore, StoreError};
 
 /// Paths named in a report; the rest is counted.
@@ -24,6 +24,8 @@ pub struct VerifyReport {
     pub signed_by: Option<&'static str>,
     /// What is wrong with the signature.
     pub signature_problem: Option<String>,
+    /// When, by whom and why the image was revoked.
+    pub revoked: Option<String>,
     /// Packs read.
     pub packs: u64,
     /// Bytes of packs read.
@@ -42,7 +44,7 @@ impl VerifyReport {
     /// Whether nothing was found.
     #[must_use]
     pub fn is_ok(&self) -> bool {
-        self.signed_by.is_some() && self.packs_damaged.is_empty() && self.damaged_count == 0
+        self.signed_by.is_some() && self.revoked.is_none() && self.packs_damaged.is_empty() && self.damaged_count == 0
     }
 }
 
@@ -52,7 +54,7 @@ impl ImageStore {
     /// # Errors
     /// [`StoreError`] when the image is not there, its manifest or pack index cannot be read, or the backend fails:
     /// the check could not be made. What a check finds is in the report.
-    pub async fn verify(&self, image: Digest, keys: &TrustedKeys) -> Result<VerifyReport, StoreError> {
+    pub async fn verify(&self, image: Digest, keys: &Signers) -> Result<VerifyReport, StoreError> {
         let bytes = self.manifest_bytes(image).await?;
         let manifest = Manifest::decode(&bytes)?;
         let mut report = VerifyReport::default();
@@ -98,18 +100,19 @@ impl ImageStore {
         image: Digest,
         bytes: &[u8],
         manifest: &Manifest,
-        keys: &TrustedKeys,
+        keys: &Signers,
         report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         let signature = self.signature(image).await?;
         let kind = manifest.header.kind;
         match keys.for_kind(kind) {
-            Some((name, key)) => match key.verify(bytes, &signature) {
-                Ok(()) => report.signed_by = Some(name),
-                Err(error) => report.signature_problem = Some(format!("expected the {name} key's: {error}")),
+            Some((name, trusted)) => match trusted.check(bytes, &signature) {
+                Ok(_) => report.signed_by = Some(name),
+                Err(error) => report.signature_problem = Some(format!("expected an {name} key's: {error}")),
             },
             None => report.signature_problem = Some(format!("an image of kind {} is never signed", kind.as_str())),
         }
+        report.revoked = keys.trust.against(image);
         Ok(())
     }
 

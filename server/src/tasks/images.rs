@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use manifest::Digest;
 use store::NewImage;
 
-use crate::app::{App, AppError};
+use crate::app::{App, AppError, trust};
 use crate::image::ArtifactName;
 
-/// Registers every image that is not yet; one whose signature does not hold is left alone and named in the log.
+/// Registers every image that is not yet, and looks whether those that are may still be used; one whose signature does
+/// not hold is left alone and named in the log.
 ///
 /// # Errors
 /// [`AppError`] when the store or the database does not answer.
@@ -35,18 +36,15 @@ pub async fn register_images(app: App) -> Result<(), AppError> {
             }
         }
     }
-    Ok(())
+    trust::refresh(&app).await
 }
 
 async fn describe(app: &App, digest: Digest) -> Result<NewImage, AppError> {
     let bytes = app.images.manifest_bytes(digest).await?;
     let signature = app.images.signature(digest).await?;
     let manifest = manifest::Manifest::decode(&bytes)?;
-    let trusted = app.keys.trusted();
-    let (_, key) = trusted
-        .for_kind(manifest.header.kind)
-        .ok_or_else(|| AppError::Conflict(format!("images of kind {} are not kept", manifest.header.kind.as_str())))?;
-    key.verify(&bytes, &signature)?;
+    let signer = app.keys.signers().check(manifest.header.kind, &bytes, &signature);
+    let signer = signer.map_err(AppError::Conflict)?;
     let mut stored = app.images.pack_index(digest).await?.size();
     if manifest.header.kind == manifest::ManifestKind::Deployer {
         for name in [ArtifactName::Kernel, ArtifactName::Initramfs] {
@@ -65,6 +63,7 @@ async fn describe(app: &App, digest: Digest) -> Result<NewImage, AppError> {
         files: to_i64(manifest.entries.len() as u64),
         content_bytes: to_i64(manifest.content_bytes()),
         stored_bytes: to_i64(stored),
+        signer: Some(signer.to_string()),
         files_by_class: by_class
             .into_iter()
             .map(|(class, count)| (class.as_str().to_owned(), count))

@@ -195,6 +195,7 @@ async fn a_person_may_approve_a_machine_that_never_had_its_burn_in() {
             content_bytes: 1,
             stored_bytes: 1,
             files_by_class: Default::default(),
+            signer: None,
         };
         app.store.image_register(&image).await.unwrap();
     }

@@ -170,6 +170,7 @@ fn reply() -> HeartbeatReply {
         scan_now: false,
         job_waiting: false,
         restart: None,
+        trust: None,
         unix_ms: 0,
     }
 }

@@ -55,6 +55,33 @@ async fn eks_anywhere_10484_a_range_is_answered_with_that_part() {
     }
 }
 
+/// What a person has barred is served to nobody.
+#[tokio::test]
+async fn a_revoked_image_is_not_served() {
+    let listener = Listener::start(&[("snponly.efi", &content())], "").await;
+    let app = &listener.app;
+    let manifest = manifest::Header::new(manifest::ManifestKind::Os, "debian", "1");
+    let bytes = manifest::Manifest::new(manifest, Vec::new()).unwrap().encode().unwrap();
+    let parts = plumbline::image::ImageParts {
+        signature: Some(app.keys.image_signer().unwrap().unwrap().sign(&bytes, "x").unwrap()),
+        manifest: bytes.clone().into(),
+        packs: manifest::packs::PackIndex::default(),
+        artifacts: Vec::new(),
+    };
+    let image = app.images.put_image(parts).await.unwrap();
+    let path = format!("/boot/v1/images/{image}/manifest");
+    assert_eq!(listener.get(&path, None).await.status, StatusCode::OK);
+    let revocation = plumbline::image::trust::Revocation {
+        at: time::OffsetDateTime::UNIX_EPOCH,
+        by: "admin".to_owned(),
+        reason: "a hole in its kernel".to_owned(),
+    };
+    app.keys.change(|trust| trust.revoke_image(image, revocation)).unwrap();
+    let refused = listener.get(&path, None).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(String::from_utf8_lossy(&refused.body).contains("a hole in its kernel"));
+}
+
 /// ipxe#767: 32-bit iPXE sends `bytes=u-u`. It gets everything.
 #[tokio::test]
 async fn ipxe_767_a_nonsense_range_gets_everything() {

@@ -133,6 +133,7 @@ pub async fn deployer_register(store: &Store) {
         content_bytes: 1,
         stored_bytes: 1,
         files_by_class: Default::default(),
+        signer: None,
     };
     store.image_register(&image).await.unwrap();
 }

@@ -352,3 +352,39 @@ fn what_is_different_between_two_images() {
     let text = render::image_diff(&diff, &context(None), 3);
     assert!(text.contains("and 1 more: --all"), "{text}");
 }
+
+fn key(id: &str, state: &str, images: u64) -> Value {
+    json!({
+        "id": id, "public_key": "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3", "state": state,
+        "signs_here": state == "active", "made_at": "2026-01-01T12:00:00Z", "retired_at": null, "revoked_at": null,
+        "revoked": null, "images": images,
+    })
+}
+
+#[test]
+fn keys_and_what_their_signatures_are_worth() {
+    let mut retired = key("E7620F1842B4E81F", "retired", 12);
+    retired["retired_at"] = json!("2026-01-02T09:00:00Z");
+    let mut revoked = key("0123456789ABCDEF", "revoked", 1);
+    revoked["revoked_at"] = json!("2026-01-02T11:00:00Z");
+    revoked["revoked"] = json!("on 2026-01-02, by admin: the laptop\u{1b}[2J was stolen");
+    let listed: Vec<views::Key> = view(&json!([revoked, retired, key("FEDCBA9876543210", "active", 3)]));
+    check("keys", &render::keys(&listed, &context(None)));
+    check("key", &render::key(&view(&revoked), &context(None)));
+
+    let rotated = json!({
+        "key": key("FEDCBA9876543210", "active", 1), "before": "E7620F1842B4E81F", "resigned": ["debian-12@2"],
+        "resigned_count": 1, "left": ["debian-12@1"], "left_count": 1,
+    });
+    check("key_rotated", &render::key_rotated(&view(&rotated), &context(None)));
+    let answer = json!({
+        "key": revoked, "images": ["debian-12@1"], "images_count": 1, "can_sign": false, "users_count": 203,
+        "users": [{ "node": "gpu-01", "how": "runs" }, { "node": "gpu-02", "how": "waits" },
+                  { "node": "gpu-03", "how": "proposed" }],
+    });
+    check("key_revoked", &render::key_revoked(&view(&answer), &context(None)));
+    let answer = json!({
+        "digest": "0".repeat(64), "image": null, "reason": "on 2026-01-02, by admin: bad", "users": [], "users_count": 0,
+    });
+    check("image_revoked", &render::image_revoked(&view(&answer), &context(None)));
+}

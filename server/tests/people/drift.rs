@@ -159,6 +159,7 @@ fn heartbeat(boot: u128, unix_ms: u64) -> protocol::latest::Heartbeat {
         rss_max_bytes: 1,
         unix_ms,
         restart: None,
+        refused: None,
     }
 }
 

@@ -4,6 +4,7 @@ mod access;
 mod discovery;
 mod drift;
 mod images;
+mod keys;
 mod nodes;
 mod openapi;
 mod rack_plan;

@@ -153,6 +153,7 @@ impl Server {
             rss_max_bytes: 1,
             unix_ms: 0,
             restart: None,
+            refused: None,
         };
         plumbline::app::agents::heartbeat(&self.app, baseline.node_id, &heartbeat)
             .await
@@ -217,7 +218,17 @@ impl Server {
             self.app.images.put_pack(digest, bytes.into()).await.unwrap();
         }
         let parts = ImageParts {
-            signature: self.app.keys.image.sign(&bytes, &name).unwrap(),
+            signature: Some(match kind {
+                ManifestKind::Agent => self.app.keys.agent_release.sign(&bytes, &name).unwrap(),
+                _ => self
+                    .app
+                    .keys
+                    .image_signer()
+                    .unwrap()
+                    .unwrap()
+                    .sign(&bytes, &name)
+                    .unwrap(),
+            }),
             manifest: bytes.into(),
             packs: index,
             artifacts: Vec::new(),
@@ -234,6 +245,7 @@ impl Server {
             content_bytes: 1_000,
             stored_bytes: 500,
             files_by_class: [("pinned".to_owned(), 3)].into(),
+            signer: None,
         };
         self.app.store.image_register(&image).await.unwrap();
         digest

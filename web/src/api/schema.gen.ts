@@ -246,6 +246,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/images/{reference}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Bars an image version. Nothing takes that back: a new build is another version. */
+        post: operations["image_revoke"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/images/{reference}/verify": {
         parameters: {
             query?: never;
@@ -257,6 +274,75 @@ export interface paths {
         put?: never;
         /** Checks an image version from its signature to every byte of its data. Takes minutes for a large one. */
         post: operations["image_verify"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the keys that sign images, or ever did, and what their signatures are worth. */
+        get: operations["key_list"];
+        put?: never;
+        /** Takes a public key into the set: its signatures count from now on. */
+        post: operations["key_add"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Makes a new key on the server that signs from now on, and retires the one before. */
+        post: operations["key_rotate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys/{id}/retire": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Lets a key sign no more. What it has signed goes on to count. */
+        post: operations["key_retire"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys/{id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes all worth from what a key has signed. Nothing takes that back. */
+        post: operations["key_revoke"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1387,7 +1473,7 @@ export interface components {
             nodes: number;
             /** @description For people. */
             reason: string;
-            /** @description One word: `no_verb`, `node_hold`, `unreachable`, `baseline_suspect`, `job_full`. */
+            /** @description One word: `no_verb`, `node_hold`, `unreachable`, `baseline_suspect`, `job_full`, `image_revoked`. */
             why: string;
         };
         /** @description What checking an image found. */
@@ -1420,6 +1506,8 @@ export interface components {
             packs: number;
             /** @description Packs that are missing or damaged, by digest. */
             packs_damaged: string[];
+            /** @description When, by whom and why it was revoked. */
+            revoked?: string | null;
             /** @description What is wrong with the signature. */
             signature_problem?: string | null;
             /** @description The key that signed it (`image`, `agent-release`), when the signature holds. */
@@ -1478,13 +1566,39 @@ export interface components {
              * @description When the appliance first saw it.
              */
             registered_at: string;
+            /** @description minisign's id of the key that signed it; none: not looked at yet. */
+            signer?: string | null;
             /**
              * Format: int64
              * @description Bytes in the store.
              */
             stored_bytes: number;
+            /** @description Why it must not be used any more, in a sentence; none: it may be. */
+            unusable?: string | null;
             /** @description Build version. */
             version: string;
+        };
+        /** @description An image that was revoked, and who has to do with it. */
+        ImageRevoked: {
+            /** @description Manifest digest. */
+            digest: string;
+            image?: components["schemas"]["ImageRecord"] | null;
+            /** @description When, by whom and why. */
+            reason: string;
+            /** @description Nodes that run it, wait for it, or were to get it, at most 200. */
+            users: components["schemas"]["ImageUser"][];
+            /** @description How many there are. */
+            users_count: number;
+        };
+        /** @description A node that has something to do with an image. */
+        ImageUser: {
+            /**
+             * @description `runs`: it was installed from it; `waits`: a deployment of it is open; `proposed`: the discovery rule that placed
+             *     the node proposes images of this name.
+             */
+            how: string;
+            /** @description Its name, or its id. */
+            node: string;
         };
         /** @description What an import did, or would do. */
         Imported: {
@@ -1591,6 +1705,71 @@ export interface components {
             /** @description Its id. */
             id: components["schemas"]["ReviewId"];
         };
+        /** @description What a revocation takes away. */
+        KeyRevoked: {
+            /** @description A key is left that signs. */
+            can_sign: boolean;
+            /** @description Images that cannot be used any more, at most 200. */
+            images: string[];
+            /** @description How many there are. */
+            images_count: number;
+            /** @description The key. */
+            key: components["schemas"]["KeyView"];
+            /** @description Nodes that run one of them, wait for one, or were to get one, at most 200. */
+            users: components["schemas"]["ImageUser"][];
+            /** @description How many there are. */
+            users_count: number;
+        };
+        /** @description What came of a rotation. */
+        KeyRotated: {
+            /** @description The one before it, which is retired (or revoked). */
+            before?: string | null;
+            /** @description The key that signs from now on. */
+            key: components["schemas"]["KeyView"];
+            /** @description Images that only other keys have signed: they live as long as those are not revoked. At most 200. */
+            left: string[];
+            /** @description How many there are. */
+            left_count: number;
+            /** @description Images that the new key has signed in the place of another one, at most 200. */
+            resigned: string[];
+            /** @description How many there are. */
+            resigned_count: number;
+        };
+        /**
+         * @description What a key's signatures are worth.
+         * @enum {string}
+         */
+        KeyState: "active" | "retired" | "revoked";
+        /** @description A key that signs images, as people see it. */
+        KeyView: {
+            /** @description minisign's key id, 16 hexadecimal digits. */
+            id: string;
+            /** @description Registered images that bear its signature. */
+            images: number;
+            /**
+             * Format: date-time
+             * @description When it was made, or added.
+             */
+            made_at: string;
+            /** @description The public half, as minisign writes it. */
+            public_key: string;
+            /**
+             * Format: date-time
+             * @description When it was retired.
+             */
+            retired_at?: string | null;
+            /** @description When, by whom and why it was revoked, for people. */
+            revoked?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was revoked.
+             */
+            revoked_at?: string | null;
+            /** @description Its secret half is on this server, and signs what is built here. */
+            signs_here: boolean;
+            /** @description What its signatures are worth. */
+            state: components["schemas"]["KeyState"];
+        };
         /**
          * @description What is at the other end of a cable decides between them.
          * @enum {string}
@@ -1644,6 +1823,11 @@ export interface components {
         NewHold: {
             /** @description For whoever wonders. */
             reason: string;
+        };
+        /** @description A public key. */
+        NewKey: {
+            /** @description The text of a minisign `.pub` file, or its second line alone. */
+            public_key: string;
         };
         /** @description A node of the rack plan. */
         NewNode: {
@@ -1862,6 +2046,8 @@ export interface components {
             id: components["schemas"]["NodeId"];
             /** @description The image that rule proposes. */
             image_channel?: string | null;
+            /** @description Why what it was installed from must not be used any more; none: it may be. */
+            image_problem?: string | null;
             inventory?: components["schemas"]["Inventory"] | null;
             /** @description Identity of the operating system, kept over re-images. */
             machine_id: string;
@@ -2329,11 +2515,21 @@ export interface components {
          * @enum {string}
          */
         ReviewScope: "node" | "group" | "everywhere";
+        /** @description Why. */
+        RevocationReason: {
+            /** @description For whoever meets it later: one line. */
+            reason: string;
+        };
         /**
          * @description What a person may do.
          * @enum {string}
          */
         Role: "admin" | "viewer";
+        /** @description How a key is rotated. */
+        Rotation: {
+            /** @description The new key signs the images that may be used, too. */
+            resign?: boolean;
+        };
         /** @description A rule and what it has done. */
         RuleView: {
             /** @description How many nodes it may place. */
@@ -3122,6 +3318,40 @@ export interface operations {
             };
         };
     };
+    image_revoke: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `name`, `name@version`, a digest's beginning, or a whole digest that is not registered. */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RevocationReason"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageRevoked"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     image_verify: {
         parameters: {
             query?: never;
@@ -3140,6 +3370,159 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ImageCheck"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    key_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyView"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    key_add: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewKey"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    key_rotate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Rotation"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyRotated"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    key_retire: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The key's id, or four digits or more of its beginning. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    key_revoke: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The key's id, or four digits or more of its beginning. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RevocationReason"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyRevoked"];
                 };
             };
             "4XX": {

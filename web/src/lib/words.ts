@@ -13,6 +13,8 @@ const NAMES: Record<string, string> = {
   node_hold: 'node held',
   baseline_suspect: 'baseline suspect',
   job_full: 'job full',
+  image_revoked: 'image revoked',
+  image_refused: 'image refused',
   nothing_to_do: 'nothing to do',
   not_run: 'not tested',
   cpu: 'processors',

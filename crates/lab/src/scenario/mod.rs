@@ -3,6 +3,7 @@
 mod again;
 mod appliance;
 mod arm64;
+mod bad_signature;
 mod boot_kind;
 mod boot_question;
 mod burn_in;
@@ -61,7 +62,7 @@ const LOSSY: Rates = Rates {
 };
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 21] = [
+pub const SCENARIOS: [(&str, &str); 22] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -86,6 +87,10 @@ pub const SCENARIOS: [(&str, &str); 21] = [
     (
         "damaged-pack",
         "one pack damaged on the server: a failed deployment that says so",
+    ),
+    (
+        "bad-signature",
+        "unsigned, edited, foreign and revoked images: each refused by the deployer with its reason, the disk untouched",
     ),
     (
         "stranger",
@@ -192,6 +197,7 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "module-signing" => module_signing::play(&options.environment),
         "debian-13" => own_image::debian_13(&options.environment, options.firmware),
         "gpu-image" => own_image::gpu(&options.environment, options.firmware),
+        "bad-signature" => bad_signature::play(&options.environment, options.firmware),
         "other-firmware" => install::other_firmware(&options.environment, options.firmware),
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();

@@ -45,6 +45,8 @@ pub struct NodeStanding {
     pub hold: Option<String>,
     /// Why nothing can be done on it now: not deployed, silent, being installed.
     pub unreachable: Option<String>,
+    /// Why the image that it would be put back to must not be used any more.
+    pub image_problem: Option<String>,
 }
 
 /// Why a finding is not repaired.
@@ -56,6 +58,8 @@ pub enum HeldReason {
     NodeHold(String),
     /// Nothing can be done on the node now.
     Unreachable(String),
+    /// What it would be put back to must not be used any more.
+    ImageRevoked(String),
     /// It stands on so much of the group that the baseline is suspect.
     BaselineSuspect {
         /// Nodes of the group that have it.
@@ -75,6 +79,7 @@ impl HeldReason {
             Self::NoVerb(_) => "no_verb",
             Self::NodeHold(_) => "node_hold",
             Self::Unreachable(_) => "unreachable",
+            Self::ImageRevoked(_) => "image_revoked",
             Self::BaselineSuspect { .. } => "baseline_suspect",
             Self::JobFull => "job_full",
         }
@@ -87,6 +92,7 @@ impl HeldReason {
             Self::NoVerb(reason) => reason.text().to_owned(),
             Self::NodeHold(reason) => format!("the node is held: {reason}"),
             Self::Unreachable(reason) => reason.clone(),
+            Self::ImageRevoked(reason) => format!("{reason}; install the node again from another image"),
             Self::BaselineSuspect { nodes, group_size } => format!(
                 "it stands on {nodes} of {group_size} nodes of the group: the baseline is suspect, release it after \
                  looking"
@@ -215,7 +221,11 @@ fn judge(
     let finding = difference.group();
     let group_size = group_sizes.get(node.group.as_str()).copied().unwrap_or(0);
     let with_it = spread.get(&(node.group.as_str(), finding)).copied().unwrap_or(0);
-    // First: what a person must look at is never hidden behind a smaller reason.
+    // Whatever people decide about the finding, nothing is put back from there.
+    if let Some(reason) = &node.image_problem {
+        return Err(HeldReason::ImageRevoked(reason.clone()));
+    }
+    // First of the rest: what a person must look at is never hidden behind a smaller reason.
     if limits.is_suspect(with_it, group_size) && !released.contains(&(node.group.clone(), finding)) {
         return Err(HeldReason::BaselineSuspect {
             nodes: with_it,
@@ -260,6 +270,7 @@ mod tests {
             rack: None,
             hold: None,
             unreachable: None,
+            image_problem: None,
         };
         (1..=size).map(|number| (id(number), standing.clone())).collect()
     }
@@ -304,6 +315,24 @@ mod tests {
         let verbs: Vec<&str> = plan.nodes[0].steps.iter().map(|step| step.verb.name()).collect();
         assert_eq!(verbs, ["reinstall_package", "restore_file", "set_sysctl", "set_unit"]);
         assert_eq!(plan.held, []);
+    }
+
+    #[test]
+    fn nothing_is_put_back_from_a_revoked_image() {
+        let mut nodes = fleet(2);
+        nodes.get_mut(&id(1)).unwrap().image_problem = Some("debian@1 must not be used".into());
+        let candidates = [on(1, motd()), on(2, motd())];
+        let released = BTreeSet::from([("gpu".to_owned(), motd().group())]);
+        let plan = plan(
+            &nodes,
+            &candidates,
+            &released,
+            &Selection::default(),
+            &Limits::default(),
+        );
+        assert_eq!(plan.nodes.iter().map(|node| node.node).collect::<Vec<_>>(), [id(2)]);
+        assert_eq!(plan.held[0].reason.name(), "image_revoked");
+        assert!(plan.held[0].reason.text().contains("install the node again"));
     }
 
     #[test]

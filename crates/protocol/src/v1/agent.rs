@@ -71,6 +71,9 @@ pub struct Heartbeat {
     /// What came of the restart that the server asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartAnswer>,
+    /// Why the agent does not take the baseline that the server names: an image that is not signed as it must be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// A restart into the network, which is carried out once.
@@ -110,6 +113,9 @@ pub struct HeartbeatReply {
     /// Restart into the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartOrder>,
+    /// Names what signatures are worth now; where the agent was told another name last, it asks ([`super::paths::TRUST`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<Digest>,
     /// Server clock, milliseconds since 1970.
     pub unix_ms: u64,
 }

@@ -24,6 +24,10 @@ pub struct DeploySpec {
     pub disk: DiskRule,
     /// How it is divided.
     pub layout: Layout,
+    /// What signatures are worth now. None from a server before there was such a thing: then the keys of the authority
+    /// file count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<super::ImageTrust>,
 }
 
 /// Which disk to install on. All given conditions must hold, and exactly one disk must fulfil them: none or several is
@@ -177,12 +181,30 @@ pub enum Outcome {
 pub struct Authority {
     /// The appliance's CA certificate, PEM.
     pub ca_certificate: String,
-    /// Public key that signs images (minisign).
+    /// Public key that signs images (minisign); for deployers that know only one.
     pub image_key: String,
+    /// All public keys whose signatures of images count; empty from a server that knows only one.
+    #[serde(default)]
+    pub image_keys: Vec<String>,
     /// Public key that signs agent layers (minisign).
     pub agent_release_key: String,
     /// Base URL of the agents' listener (`https://10.77.0.1:8443`).
     pub agent_url: String,
     /// Base URL of the boot listener (`http://10.77.0.1:8081`).
     pub boot_url: String,
+}
+
+impl Authority {
+    /// What signatures of images are worth, as far as this file says.
+    #[must_use]
+    pub fn trust(&self) -> super::ImageTrust {
+        let image_keys = match self.image_keys.is_empty() {
+            true => vec![self.image_key.clone()],
+            false => self.image_keys.clone(),
+        };
+        super::ImageTrust {
+            image_keys,
+            ..super::ImageTrust::default()
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod deploy;
 mod inventory;
 mod job;
 mod ramdisk;
+mod trust;
 
 pub use agent::{
     Baseline, DriftReport, Heartbeat, HeartbeatReply, NotLookedAt, ReportKind, ReportReply, RestartAnswer,
@@ -20,6 +21,7 @@ pub use deploy::{
 pub use inventory::{Cpu, Disk, Dmi, Inventory, LldpListening, Neighbour, Nic, PciDevice};
 pub use job::{Job, JobOutcome, RepairStep, SecretDigestKey, SignedJob, StepOutcome, StepResult, Verb};
 pub use ramdisk::{Claim, ClaimReply, Clock, RescueUp, Task};
+pub use trust::{ImageTrust, RevokedImage, RevokedKey};
 
 /// Paths on the agents' listener and the boot listener; the server routes and the agent calls by these names.
 pub mod paths {
@@ -49,6 +51,8 @@ pub mod paths {
     pub const BASELINE: &str = "/agent/v1/baseline";
     /// GET `{MANIFESTS}/{digest}` and `{MANIFESTS}/{digest}/signature`: canonical bytes.
     pub const MANIFESTS: &str = "/agent/v1/manifests";
+    /// GET: [`super::ImageTrust`] for the node's own image.
+    pub const TRUST: &str = "/agent/v1/trust";
     /// POST [`super::Heartbeat`]; answers [`super::HeartbeatReply`].
     pub const HEARTBEAT: &str = "/agent/v1/heartbeat";
     /// POST [`super::DriftReport`]; answers [`super::ReportReply`].

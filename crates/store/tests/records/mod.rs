@@ -47,6 +47,7 @@ pub async fn image(store: &Store, kind: &str, name: &str) -> Digest {
         content_bytes: 1,
         stored_bytes: 1,
         files_by_class: Default::default(),
+        signer: None,
     };
     store.image_register(&image).await.unwrap();
     digest

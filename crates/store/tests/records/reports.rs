@@ -198,6 +198,7 @@ fn heartbeat(boot: u128, sequence: u64) -> Heartbeat {
         rss_max_bytes: 1,
         unix_ms: 0,
         restart: None,
+        refused: None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Packages and what needs them.
-const REQUIRED: [(&str, &str); 28] = [
+const REQUIRED: [(&str, &str); 29] = [
     ("ca-certificates", "downloads over HTTPS"),
     ("chromium", "the dashboard's browser tests"),
     ("cpio", "initramfs archives"),
@@ -31,6 +31,7 @@ const REQUIRED: [(&str, &str); 28] = [
     ("libpcre2-8-0", "nginx, which the benchmarks compare with"),
     ("libpq5", "Kea, a site's own DHCP server in racks"),
     ("libwrap0", "tftpd-hpa, which the benchmarks compare with"),
+    ("minisign", "signatures of images, as people check and make them"),
     ("mmdebstrap", "golden images"),
     ("mold", "fast linking"),
     ("mtools", "EFI system partitions without mounting"),

@@ -145,6 +145,7 @@ fn standing(record: &NodeRecord, now: OffsetDateTime) -> NodeStanding {
             .as_ref()
             .map(|hold| format!("{} ({})", hold.reason, hold.by)),
         unreachable,
+        image_problem: record.image_problem.clone(),
     }
 }
 

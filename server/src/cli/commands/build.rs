@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::sign;
 use crate::cli::arguments::PlaceArguments;
 use crate::cli::output::Output;
 use crate::cli::sizes::size_text;
@@ -79,6 +80,11 @@ fn show(output: Output, built: &BuiltImage) -> anyhow::Result<()> {
             "pinned_share": built.pinned_share,
             "content_bytes": built.content_bytes,
             "stored_bytes": built.stored_bytes,
+            "to_sign": built.to_sign.as_ref().map(|to_sign| json!({
+                "manifest": to_sign.manifest,
+                "comment": to_sign.comment,
+                "key": to_sign.key.map(|key| key.to_string()),
+            })),
         }));
     }
     output.say(&format!(
@@ -89,7 +95,11 @@ fn show(output: Output, built: &BuiltImage) -> anyhow::Result<()> {
         size_text(built.content_bytes),
         size_text(built.stored_bytes),
         built.digest
-    ))
+    ))?;
+    match &built.to_sign {
+        Some(to_sign) => sign::say_how(built.digest, to_sign),
+        None => Ok(()),
+    }
 }
 
 /// What a build says: on a terminal one line that moves, below the stages that are done; elsewhere a line each.

@@ -2,8 +2,9 @@
 
 use anyhow::bail;
 use reqwest::Method;
+use serde_json::json;
 
-use super::{build, recipe};
+use super::{build, recipe, sign};
 use crate::cli::arguments::ImageCommand;
 use crate::cli::client::Client;
 use crate::cli::output::Output;
@@ -21,6 +22,9 @@ pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand)
         ImageCommand::Verify { image } => {
             let answer = client()?.post_long(&["images", image, "verify"]).await?;
             output.show(&answer, render::image_check)?;
+            if answer["revoked"].is_string() && answer["signed_by"].is_string() {
+                bail!("the image was revoked: nodes refuse it");
+            }
             if answer["ok"] != true {
                 bail!("the image is damaged: build or copy it again, nodes refuse it");
             }
@@ -47,6 +51,17 @@ pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand)
             client()?.send(Method::DELETE, &["images", image], None).await?;
             output.say(&format!("{image} is removed"))
         }
+        ImageCommand::Revoke { image, reason } => {
+            let body = json!({ "reason": reason });
+            let path = ["images", image.as_str(), "revoke"];
+            let answer = client()?.send(Method::POST, &path, Some(&body)).await?;
+            output.show(&answer, render::image_revoked)
+        }
+        ImageCommand::Sign {
+            digest,
+            signature,
+            place,
+        } => sign::image_sign(output, digest, signature, place).await,
         ImageCommand::Build {
             dir,
             place,

@@ -34,7 +34,10 @@ pub fn images(images: &[Image], context: &Context) -> String {
             image.files.to_string(),
             size_text(image.content_bytes),
             size_text(image.stored_bytes),
-            context.age(image.registered_at),
+            match &image.unusable {
+                Some(_) => "NOT TO BE USED".to_owned(),
+                None => context.age(image.registered_at),
+            },
         ]
     });
     table(context, heading, rows)
@@ -48,7 +51,7 @@ pub fn image(image: &Image, context: &Context) -> String {
         .iter()
         .map(|(class, files)| format!("{files} {class}"))
         .collect();
-    let rows = [
+    let mut rows = vec![
         ("name", image.name.clone()),
         ("version", image.version.clone()),
         ("kind", image.kind.clone()),
@@ -63,6 +66,12 @@ pub fn image(image: &Image, context: &Context) -> String {
         ("stored", size_text(image.stored_bytes)),
         ("registered", context.age_and_local(image.registered_at)),
     ];
+    if let Some(signer) = &image.signer {
+        rows.push(("signed by", format!("key {signer}")));
+    }
+    if let Some(reason) = &image.unusable {
+        rows.push(("must not be used", reason.clone()));
+    }
     pairs(context, rows)
 }
 
@@ -77,6 +86,11 @@ pub fn image_check(check: &ImageCheck, _: &Context) -> String {
         check.packs,
         size_text(check.pack_bytes)
     );
+    let revoked = check
+        .revoked
+        .as_ref()
+        .map(|reason| format!(", REVOKED: {}", cell(reason)));
+    let revoked = revoked.unwrap_or_default();
     let signature = match (&check.signed_by, &check.signature_problem) {
         (Some(key), None) => format!("signed by the {} key", cell(key)),
         (_, Some(problem)) => format!("SIGNATURE: {}", cell(problem)),
@@ -85,7 +99,11 @@ pub fn image_check(check: &ImageCheck, _: &Context) -> String {
     if check.ok {
         return format!("{name} is sound: {signature}, {read}\n");
     }
-    let mut text = format!("{name} is DAMAGED: {signature}, {read}\n");
+    let state = match &check.revoked {
+        Some(_) if check.signed_by.is_some() && check.packs_damaged.is_empty() && check.damaged_count == 0 => "sound",
+        _ => "DAMAGED",
+    };
+    let mut text = format!("{name} is {state}: {signature}{revoked}, {read}\n");
     for pack in &check.packs_damaged {
         text.push_str(&format!("  pack {} is missing or damaged\n", cell(pack)));
     }

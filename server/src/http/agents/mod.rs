@@ -13,9 +13,9 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use manifest::Digest;
 use protocol::latest::{
-    Baseline, BurnInReply, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, Inventory, JobOutcome, Outcome,
-    Progress, RenderReply, RenderRequest, ReportReply, RescueUp, SecretDigestKey, Task, TestProgress, TestResult,
-    paths,
+    Baseline, BurnInReply, Claim, ClaimReply, DriftReport, Heartbeat, HeartbeatReply, ImageTrust, Inventory,
+    JobOutcome, Outcome, Progress, RenderReply, RenderRequest, ReportReply, RescueUp, SecretDigestKey, Task,
+    TestProgress, TestResult, paths,
 };
 use protocol::limits;
 use protocol::{BurnInId, DeploymentId, JobId};
@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::app::contents::{self, NodeContent};
-use crate::app::{App, AppError, agents, boot_orders, burn_ins, enrol, remediation};
+use crate::app::{App, AppError, agents, boot_orders, burn_ins, enrol, remediation, trust};
 use crate::http::error::ErrorBody;
 use crate::http::listener::LocalAddress;
 
@@ -47,6 +47,7 @@ pub fn router(app: App) -> Router {
         .route(paths::BASELINE, get(baseline))
         .route(&format!("{manifests}/{{digest}}"), get(manifest_bytes))
         .route(&format!("{manifests}/{{digest}}/signature"), get(manifest_signature))
+        .route(paths::TRUST, get(image_trust))
         .route(paths::HEARTBEAT, post(heartbeat))
         .route(paths::JOBS, get(job))
         .route(&format!("{}/{{id}}/outcome", paths::JOBS), post(job_outcome))
@@ -199,6 +200,10 @@ async fn manifest_signature(
     Path(digest): Path<Digest>,
 ) -> Result<String, AppError> {
     agents::signature(&app, agent.node, digest).await
+}
+
+async fn image_trust(State(app): State<App>, agent: Agent) -> Result<Json<ImageTrust>, AppError> {
+    trust::of_node(&app, agent.node).await.map(Json)
 }
 
 async fn heartbeat(

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use store::NewEvent;
 
 use super::send::{Asked, Sent, ranged};
-use crate::app::{App, AppError, boot};
+use crate::app::{App, AppError, boot, trust};
 use crate::boot_plane::GRUB_START;
 use crate::http::listener::LocalAddress;
 use crate::image::{ArtifactName, Document, Download};
@@ -82,6 +82,7 @@ pub(super) async fn artifact(
     };
     let digest: Digest = digest.parse().map_err(|_| missing())?;
     let name = ArtifactName::parse(&artifact).ok_or_else(missing)?;
+    trust::not_revoked(&app, digest)?;
     if !asked.is_probe
         && asked.range.is_none()
         && let Some(mac) = who.mac
@@ -122,6 +123,7 @@ pub(super) async fn document(
     };
     let digest: Digest = digest.parse().map_err(|_| missing())?;
     let document = Document::parse(&document).ok_or_else(missing)?;
+    trust::not_revoked(&app, digest)?;
     let open = |range| app.images.get_document(digest, document, range);
     ranged(&app, &asked, Sent::Freely, open).await
 }

@@ -15,6 +15,7 @@ mod extract;
 mod health;
 mod identity;
 mod images;
+mod keys;
 mod nodes;
 mod overview;
 mod rack_plan;
@@ -153,8 +154,13 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(images::image_list))
         .routes(routes!(images::image_get, images::image_remove))
         .routes(routes!(images::image_verify))
+        .routes(routes!(keys::image_revoke))
         .routes(routes!(images::image_diff))
         .routes(routes!(images::image_diff_text))
+        .routes(routes!(keys::key_list, keys::key_add))
+        .routes(routes!(keys::key_rotate))
+        .routes(routes!(keys::key_retire))
+        .routes(routes!(keys::key_revoke))
         .routes(routes!(drift::drift_groups))
         .routes(routes!(drift::drift_variants))
         .routes(routes!(drift::drift_diff))

@@ -132,7 +132,7 @@ mod tests {
         );
         assert_eq!(manifest.header.units[0].state, "enabled");
         let keys = Keys::load_or_create(&data.path().join("keys")).unwrap();
-        let report = store.verify(built.digest, &keys.trusted()).await.unwrap();
+        let report = store.verify(built.digest, &keys.signers()).await.unwrap();
         assert!(report.is_ok(), "{report:?}");
         assert_eq!(report.signed_by, Some("agent-release"));
     }

@@ -34,7 +34,7 @@ use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use manifest::{Digest, ManifestKind, Package};
+use manifest::{Digest, KeyId, ManifestKind, Package};
 
 pub use error::BuildError;
 pub use progress::Progress;
@@ -80,6 +80,19 @@ pub struct BuiltImage {
     pub content_bytes: u64,
     /// Bytes of all packs, or of the artifacts of a deployer.
     pub stored_bytes: u64,
+    /// What is left to do before it is an image, where the key that signs is on another machine.
+    pub to_sign: Option<ToSign>,
+}
+
+/// A manifest that waits for its signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToSign {
+    /// The file to sign.
+    pub manifest: PathBuf,
+    /// What is said beside the signature and covered by it.
+    pub comment: String,
+    /// The key that is to sign, where one may.
+    pub key: Option<KeyId>,
 }
 
 /// Builds the image of a recipe, or fails and leaves the store as it was.
@@ -93,6 +106,8 @@ pub async fn build(request: BuildRequest, progress: &dyn Progress) -> Result<Bui
     blocking(data_dir, progress, move |mut build| {
         let folder = &request.recipe_dir;
         let recipe = Recipe::load(folder)?;
+        // A key that may not sign is told now and not after the work.
+        build.keys.image_signer()?;
         if let Some(lock) = Lock::load(folder)? {
             let digest = lock::recipe_digest(folder, &recipe)
                 .map_err(|(path, error)| BuildError::io(format!("reading {}", path.display()))(error))?;
@@ -187,6 +202,7 @@ pub async fn build_agent_layer(
 struct Build {
     reporter: Reporter,
     store: ImageStore,
+    data_dir: PathBuf,
     keys: Keys,
     /// This build's own folder.
     work: PathBuf,
@@ -241,6 +257,7 @@ async fn blocking<T: Send + 'static>(
         let build = Build {
             reporter,
             store: ImageStore::open(&data_dir)?,
+            data_dir: data_dir.clone(),
             keys: Keys::load_or_create(&data_dir.join("keys"))?,
             work: folder.path.clone(),
             pulls: data_dir.join("pulls"),
@@ -357,5 +374,35 @@ mod tests {
             .collect();
         assert_eq!(names, ["lock"]);
         WorkFolder::claim(data.path()).unwrap();
+    }
+
+    /// The key that signs is on another machine.
+    #[tokio::test]
+    async fn a_build_without_the_secret_key_ends_with_what_is_to_be_signed() {
+        let data = tempfile::tempdir().unwrap();
+        let keys = data.path().join("keys");
+        std::fs::create_dir(&keys).unwrap();
+        let elsewhere = manifest::KeyPair::generate().unwrap();
+        std::fs::write(keys.join("image.pub"), elsewhere.public().as_str()).unwrap();
+        let build = async || {
+            let header = manifest::Header::new(ManifestKind::Os, "debian", "1");
+            let made = blocking(data.path().to_owned(), &(), |build| {
+                publish::with_packs(&build, header, Vec::new(), |_| Ok(std::io::empty()))
+            });
+            made.await.unwrap()
+        };
+        let built = build().await;
+        let to_sign = built.to_sign.unwrap();
+        assert_eq!(to_sign.key, Some(elsewhere.public().id().unwrap()));
+        assert_eq!(to_sign.comment, "plumbline os debian 1");
+        let bytes = std::fs::read(&to_sign.manifest).unwrap();
+        assert_eq!(Digest::of(&bytes), built.digest);
+        let store = ImageStore::open(data.path()).unwrap();
+        assert_eq!(store.list().await.unwrap(), [], "it is no image yet");
+
+        let signature = elsewhere.sign(&bytes, &to_sign.comment).unwrap();
+        store.put_signature(built.digest, &signature).await.unwrap();
+        assert_eq!(store.list().await.unwrap(), [built.digest]);
+        assert_eq!(build().await.to_sign, None, "the same build is signed already");
     }
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use manifest::packs::{PackIndex, PackWriter, StoredPack};
 use manifest::{Entry, EntryKind, Header, Manifest, ManifestError, ManifestKind, PathClass};
 
-use super::super::store::{ArtifactName, ImageParts};
-use super::{Build, BuildError, BuiltImage, files};
+use super::super::store::{ArtifactName, ImageParts, manifest_place};
+use super::{Build, BuildError, BuiltImage, ToSign, files};
 
 /// Packs the contents of a tree and stores the image.
 pub(super) fn tree(build: &Build, header: Header, entries: Vec<Entry>, root: &Path) -> Result<BuiltImage, BuildError> {
@@ -77,11 +77,15 @@ fn store(
     let header = &manifest.header;
     let (kind, name, version) = (header.kind, header.name.clone(), header.version.clone());
     let bytes = manifest.encode()?;
-    let key = match kind {
-        ManifestKind::Agent => &build.keys.agent_release,
-        ManifestKind::Os | ManifestKind::Deployer | ManifestKind::Overlay => &build.keys.image,
+    let comment = format!("plumbline {} {name} {version}", kind.as_str());
+    let signature = match kind {
+        ManifestKind::Agent => Some(build.keys.agent_release.sign(&bytes, &comment)?),
+        ManifestKind::Os | ManifestKind::Deployer | ManifestKind::Overlay => {
+            let key = build.keys.image_signer()?;
+            key.map(|key| key.sign(&bytes, &comment)).transpose()?
+        }
     };
-    let signature = key.sign(&bytes, &format!("plumbline {} {name} {version}", kind.as_str()))?;
+    let is_signed = signature.is_some();
     let parts = ImageParts {
         manifest: bytes.into(),
         signature,
@@ -89,6 +93,14 @@ fn store(
         artifacts,
     };
     let digest = build.runtime.block_on(build.store.put_image(parts))?;
+    let to_sign = match is_signed || build.runtime.block_on(build.store.is_signed(digest))? {
+        true => None,
+        false => Some(ToSign {
+            manifest: build.data_dir.join(manifest_place(digest)),
+            comment,
+            key: build.keys.signers().trust.newest_active().map(|key| key.id),
+        }),
+    };
 
     let by_class = manifest.files_by_class();
     let files: u64 = by_class.values().sum();
@@ -100,7 +112,8 @@ fn store(
         manifest.content_bytes() / 1_000_000,
         stored_bytes / 1_000_000
     );
-    build.reporter.say("done", line)?;
+    let end = if to_sign.is_none() { "done" } else { "to sign" };
+    build.reporter.say(end, line)?;
     Ok(BuiltImage {
         digest,
         kind,
@@ -111,6 +124,7 @@ fn store(
         pinned_share,
         content_bytes: manifest.content_bytes(),
         stored_bytes,
+        to_sign,
     })
 }
 

@@ -38,7 +38,7 @@ async fn the_recipes_of_the_repository_build_and_verify() {
     let store = ImageStore::open(data.path()).unwrap();
     let keys = Keys::load_or_create(&data.path().join("keys")).unwrap();
     for image in [&lab, &deployer] {
-        let report = store.verify(image.digest, &keys.trusted()).await.unwrap();
+        let report = store.verify(image.digest, &keys.signers()).await.unwrap();
         assert!(report.is_ok(), "{report:?}");
     }
     let manifest = store.manifest(lab.digest).await.unwrap();
