@@ -23,7 +23,10 @@ pub mod recipe;
 pub mod store;
 pub mod verify;
 
-pub use build::{BuildError, BuildRequest, BuiltImage, LockUpdate, Progress, build, build_agent_layer, lock_update};
+pub use build::{
+    BuildError, BuildEvent, BuildRequest, BuiltImage, Count, LockUpdate, Progress, build, build_agent_layer,
+    lock_update,
+};
 pub use download::{Download, PIECE_BYTES};
 pub use keys::{KeyError, Keys, TrustedKeys};
 pub use recipe::{Recipe, RecipeError};

@@ -21,6 +21,75 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists builds, newest first, at most 200. */
+        get: operations["build_list"];
+        put?: never;
+        /** Has the server build a recipe, when those that wait before it are over. */
+        post: operations["build_start"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/builds/{build}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows one build. */
+        get: operations["build_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/builds/{build}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends a build: one that waits at once, one that runs within seconds. Nothing of it comes into the store. */
+        post: operations["build_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/builds/{build}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Gives what a build said, a piece at a time; waits for more when asked to. */
+        get: operations["build_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/deployments/{id}": {
         parameters: {
             query?: never;
@@ -238,6 +307,23 @@ export interface paths {
         };
         /** Tells what is different in the text of one file of two image versions. */
         get: operations["image_diff_text"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/images/{reference}/facts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tells what an image version is beside its files (packages, units, accounts, …), and which nodes are to be like it. */
+        get: operations["image_facts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -560,6 +646,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recipes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the recipes that the server may build, by name, each checked as it stands now. */
+        get: operations["recipe_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/remediation/plan": {
         parameters: {
             query?: never;
@@ -726,7 +829,8 @@ export interface paths {
         };
         /**
          * Tells of changes as server-sent events: the event is the topic (`node`, `event`, `deployment`, `drift`, `review`,
-         *     `run`, `discovery`, `image`), its data the id of the node or run, where that is known. `all`: read everything again.
+         *     `run`, `discovery`, `image`, `build`), its data the id of the node, run or build, where that is known. `all`: read
+         *     everything again.
          */
         get: operations["stream_get"];
         put?: never;
@@ -948,6 +1052,85 @@ export interface components {
             order?: components["schemas"]["BootOrderRecord"] | null;
             restart?: components["schemas"]["RestartRecord"] | null;
         };
+        /** @description How far something is. */
+        BuildCount: {
+            /**
+             * Format: int64
+             * @description So many are done.
+             */
+            done: number;
+            /**
+             * Format: int64
+             * @description Of so many, where that is known.
+             */
+            total?: number | null;
+            /** @description Of what: `packages`, `bytes`. */
+            unit: string;
+        };
+        /**
+         * Format: uuid
+         * @description One building of an image from a recipe, as a job of the server.
+         */
+        BuildId: string;
+        /** @description A piece of what a build said. */
+        BuildLogPiece: {
+            /** @description There is nothing after it and never will be. */
+            is_complete: boolean;
+            /**
+             * Format: int64
+             * @description Where the next piece begins: for `after`.
+             */
+            next: number;
+            /** @description Whole lines, at most 64 KiB of them. */
+            text: string;
+        };
+        /** @description A build. */
+        BuildRecord: {
+            /** @description Who wanted it to end. */
+            cancelled_by?: string | null;
+            count?: components["schemas"]["BuildCount"] | null;
+            /** @description The same in a line. */
+            detail: string;
+            /** @description Why it failed, as the build said it; may be several lines. */
+            error?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was over.
+             */
+            finished_at?: string | null;
+            /** @description Id; later ones sort later. */
+            id: components["schemas"]["BuildId"];
+            /** @description Digest of the image that came of it, 64 hexadecimal digits. The image may have been removed since. */
+            image?: string | null;
+            /**
+             * Format: int64
+             * @description Bytes that its log has.
+             */
+            log_bytes: number;
+            /** @description The recipe's folder below the configured one. */
+            recipe: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            requested_at: string;
+            /** @description Who asked for it. */
+            requested_by: string;
+            /** @description What it does, or did last, in one word: `packages`, `configure`, `hooks`, `walk`, `pack`, …; empty before it begins. */
+            stage: string;
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            started_at?: string | null;
+            /** @description Where it stands. */
+            state: components["schemas"]["BuildState"];
+        };
+        /**
+         * @description Where a build stands.
+         * @enum {string}
+         */
+        BuildState: "queued" | "running" | "done" | "failed" | "cancelled";
         /**
          * Format: uuid
          * @description One burn-in of one node: tests that its deployer runs.
@@ -1447,6 +1630,72 @@ export interface components {
             /** @description How many paths are gone. */
             paths_removed: number;
         };
+        /** @description What an image is beside its files. */
+        ImageFacts: {
+            /** @description Filesystems of a node with it. */
+            filesystems: components["schemas"]["ImageFilesystem"][];
+            /** @description Groups. */
+            groups: components["schemas"]["ImageGroup"][];
+            kernel?: components["schemas"]["ImageKernel"] | null;
+            /** @description Kernel modules that must not be loaded. */
+            modules_forbidden: string[];
+            /** @description Kernel modules that must be loaded. */
+            modules_required: string[];
+            /** @description Nodes whose baseline has it, by name, at most 20,000. */
+            nodes: components["schemas"]["ImageNode"][];
+            /** @description Packages, by name. */
+            packages: components["schemas"]["ImagePackage"][];
+            /** @description Sysctls that must hold, by key. */
+            sysctls: {
+                [key: string]: string;
+            };
+            /** @description Unit files, by name. */
+            units: components["schemas"]["ImageUnit"][];
+            /** @description Accounts. */
+            users: components["schemas"]["ImageUser"][];
+        };
+        /** @description A filesystem of a node with the image. */
+        ImageFilesystem: {
+            /** @description `ext4` or `vfat`. */
+            filesystem: string;
+            /** @description Mount point. */
+            mount: string;
+        };
+        /** @description A group of an image. */
+        ImageGroup: {
+            /**
+             * Format: int32
+             * @description Number.
+             */
+            gid: number;
+            /** @description Members beside those whose own group it is. */
+            members: string[];
+            /** @description Name. */
+            name: string;
+        };
+        /** @description The kernel of an image. */
+        ImageKernel: {
+            /** @description Its command line, without what is per node or per boot. */
+            command_line: string;
+            /** @description `uname -r`. */
+            release: string;
+        };
+        /** @description A node that is to be like the image. */
+        ImageNode: {
+            /** @description Id. */
+            id: components["schemas"]["NodeId"];
+            /** @description Name, once somebody gave it one. */
+            name?: string | null;
+        };
+        /** @description A package of an image. */
+        ImagePackage: {
+            /** @description Debian architecture. */
+            architecture: string;
+            /** @description Name. */
+            name: string;
+            /** @description Version. */
+            version: string;
+        };
         /** @description A registered image version. */
         ImageRecord: {
             /** @description Debian architecture. */
@@ -1485,6 +1734,32 @@ export interface components {
             stored_bytes: number;
             /** @description Build version. */
             version: string;
+        };
+        /** @description A unit file of an image. */
+        ImageUnit: {
+            /** @description Name with suffix. */
+            name: string;
+            /** @description Its state: `enabled`, `disabled`, `static`, `masked`, …. */
+            state: string;
+        };
+        /** @description An account of an image. */
+        ImageUser: {
+            /**
+             * Format: int32
+             * @description Number of its own group.
+             */
+            gid: number;
+            /** @description Home folder. */
+            home: string;
+            /** @description Login name. */
+            name: string;
+            /** @description Login shell. */
+            shell: string;
+            /**
+             * Format: int32
+             * @description Number.
+             */
+            uid: number;
         };
         /** @description What an import did, or would do. */
         Imported: {
@@ -1639,6 +1914,11 @@ export interface components {
             port_description?: string | null;
             /** @description System name. */
             system_name?: string | null;
+        };
+        /** @description What is to be built. */
+        NewBuild: {
+            /** @description Name of the recipe's folder. */
+            recipe: string;
         };
         /** @description Why a node is held back. */
         NewHold: {
@@ -2192,6 +2472,21 @@ export interface components {
             /** @description Current stage. */
             stage: components["schemas"]["Stage"];
         };
+        /** @description A recipe, checked as it stands now. */
+        RecipeView: {
+            /** @description What is wrong with it, with file, line and the line itself where these are known; none when it can be built. */
+            error?: string | null;
+            /** @description Recipes that it lies on. */
+            extends: number;
+            /** @description Its versions of packages are written down: it gives the same image each time. */
+            is_locked: boolean;
+            /** @description `os` or `deployer`; none when it cannot be used. */
+            kind?: string | null;
+            /** @description Name of its folder. */
+            name: string;
+            /** @description Packages that it and those name. */
+            packages: number;
+        };
         /** @description A wide-spread finding that a person lets be repaired in a node group. */
         ReleaseRecord: {
             /**
@@ -2602,6 +2897,159 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditEvent"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_start: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewBuild"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id. */
+                build: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id. */
+                build: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_log: {
+        parameters: {
+            query?: {
+                /** @description Bytes of it that were read already. */
+                after?: number;
+                /** @description Seconds to wait for a line when there is none; at most 25 are waited. */
+                wait_secs?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id. */
+                build: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildLogPiece"];
                 };
             };
             "4XX": {
@@ -3110,6 +3558,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["VariantDiff"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    image_facts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `name`, `name@version`, or a digest's beginning. */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageFacts"];
                 };
             };
             "4XX": {
@@ -3896,6 +4374,33 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Imported"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    recipe_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecipeView"][];
                 };
             };
             "4XX": {

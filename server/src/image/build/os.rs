@@ -52,7 +52,7 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
     }
     set_units(build, &root, &recipe.units)?;
     for hook in &recipe.hooks {
-        hooks::run(build, &root, hook)?;
+        hooks::run(build, &root, hook, recipe.hook_secs_max)?;
     }
 
     let mut update = command_in(&root, "update-initramfs", build.epoch);
