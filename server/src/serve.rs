@@ -161,6 +161,11 @@ fn start_tasks(app: &App, cancel: &CancellationToken, running: &mut JoinSet<anyh
     spawn.task(schedule("rejudge", 0, 24 * 3_600), None, tasks::rejudge);
     let nudge = app.remediation_nudge.clone();
     spawn.task(schedule("remediate", 2, 5), Some(nudge), tasks::remediate);
+    let builds = crate::app::builds::run(app.clone(), cancel.clone());
+    running.spawn(async move {
+        builds.await;
+        Ok(())
+    });
     let (notices, store, stop) = (app.notices.clone(), app.store.clone(), cancel.clone());
     running.spawn(async move {
         notices.run(store, stop).await;

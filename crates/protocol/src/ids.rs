@@ -73,6 +73,11 @@ id!(
     "burn-in id"
 );
 id!(
+    /// One building of an image from a recipe, as a job of the server.
+    BuildId,
+    "build id"
+);
+id!(
     /// A remediation: jobs for nodes, a few at a time, under limits.
     RunId,
     "remediation run id"

@@ -11,5 +11,5 @@ mod ids;
 pub mod limits;
 pub mod v1;
 
-pub use ids::{BurnInId, DeploymentId, JobId, NodeId, ParseIdError, ReviewId, RunId};
+pub use ids::{BuildId, BurnInId, DeploymentId, JobId, NodeId, ParseIdError, ReviewId, RunId};
 pub use v1 as latest;

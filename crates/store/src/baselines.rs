@@ -31,6 +31,26 @@ impl Store {
         .transpose()
     }
 
+    /// The nodes whose baseline has this image or agent layer, by name, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn node_list_of_image(
+        &self,
+        image: Digest,
+        limit: i64,
+    ) -> Result<Vec<(NodeId, Option<String>)>, StoreError> {
+        let rows = sqlx::query!(
+            "SELECT n.id, n.name FROM baselines b JOIN nodes n ON n.id = b.node_id
+             WHERE b.image = $1 OR b.agent_layer = $1 ORDER BY n.name, n.id LIMIT $2",
+            image.as_bytes().as_slice(),
+            limit
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (NodeId(row.id), row.name)).collect())
+    }
+
     /// A rendered overlay's canonical text.
     ///
     /// # Errors

@@ -7,9 +7,9 @@ use crate::{Store, StoreError};
 /// Something changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What: `node`, `event`, `deployment`, `drift`, `review`, `run`, `discovery`, `image`.
+    /// What: `node`, `event`, `deployment`, `drift`, `review`, `run`, `discovery`, `image`, `build`.
     pub topic: String,
-    /// Which one, where that is known: a node's or a run's id.
+    /// Which one, where that is known: a node's, a run's or a build's id.
     pub id: Option<String>,
 }
 

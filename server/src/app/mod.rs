@@ -8,6 +8,7 @@ pub mod auth;
 pub mod authority;
 pub mod boot;
 pub mod boot_orders;
+pub mod builds;
 pub mod burn_ins;
 pub mod contents;
 pub mod deployments;
@@ -17,6 +18,7 @@ pub mod enrol;
 pub mod error;
 pub mod foreign_lease;
 pub mod image_diff;
+pub mod image_facts;
 pub mod images;
 pub mod leases;
 pub mod nodes;
@@ -25,6 +27,7 @@ pub mod overview;
 pub mod packets;
 pub mod policy;
 pub mod rack_plan;
+pub mod recipes;
 pub mod remediation;
 pub mod render;
 pub mod reviews;
@@ -83,6 +86,10 @@ pub struct App {
     pub secret_digest_key: Arc<str>,
     /// Wakes the task that carries remediation on.
     pub remediation_nudge: Arc<Notify>,
+    /// Wakes the task that runs builds.
+    pub build_nudge: Arc<Notify>,
+    /// The program that builds: this one.
+    pub build_program: Arc<Path>,
     /// Notice of changes.
     pub notices: notices::Notices,
 }
@@ -115,6 +122,8 @@ impl App {
             policy: Arc::new(policy::load(config.policy.as_deref())?),
             secret_digest_key: secret_digest_key(&keys_dir)?.into(),
             remediation_nudge: Arc::default(),
+            build_nudge: Arc::default(),
+            build_program: std::env::current_exe().context("the path of this program")?.into(),
             notices: notices::Notices::default(),
             store,
             config,

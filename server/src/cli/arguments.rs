@@ -61,6 +61,9 @@ pub enum Command {
     /// Keys that sign images: list, rotate, retire, revoke
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Builds of images by the server: start, list, follow, cancel
+    #[command(subcommand)]
+    Build(BuildCommand),
     /// What differs from the images
     #[command(subcommand)]
     Drift(DriftCommand),
@@ -229,6 +232,9 @@ pub enum ImageCommand {
         /// Agent binary, which a deployer holds
         #[arg(long, value_name = "FILE")]
         agent: Option<PathBuf>,
+        /// For programs: say everything as JSON, an object a line, and stop when standard input is closed
+        #[arg(long, conflicts_with = "json")]
+        json_progress: bool,
     },
     /// Check a recipe, and those it extends, without building anything
     Check {
@@ -255,6 +261,38 @@ pub enum ImageCommand {
         /// Where the data is.
         #[command(flatten)]
         place: PlaceArguments,
+    },
+}
+
+/// On builds by the server.
+#[derive(Debug, Subcommand)]
+pub enum BuildCommand {
+    /// List the recipes that the server may build, and what is wrong with them
+    Recipes,
+    /// Have the server build a recipe
+    ///
+    /// With --follow the exit code is 0 when the image is made, and 1 when the build failed or was cancelled.
+    Start {
+        /// Name of the recipe's folder
+        recipe: String,
+        /// Show its log until it is over
+        #[arg(long)]
+        follow: bool,
+    },
+    /// List builds, newest first
+    List,
+    /// Show what a build said
+    Log {
+        /// Its id, or the beginning of it [default: the newest]
+        build: Option<String>,
+        /// Go on until it is over; the exit code is then as of start --follow
+        #[arg(long)]
+        follow: bool,
+    },
+    /// End a build that waits or runs
+    Cancel {
+        /// Its id, or the beginning of it [default: the one that runs]
+        build: Option<String>,
     },
 }
 

@@ -44,6 +44,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Sightings => commands::sightings(&login::client(server)?, output).await,
         Command::Image(command) => commands::image(server, output, command).await,
         Command::Key(command) => commands::key(&login::client(server)?, output, command).await,
+        Command::Build(command) => commands::builds(&login::client(server)?, output, command).await,
         Command::Drift(command) => commands::drift(&login::client(server)?, output, command).await,
         Command::User(command) => commands::user(&login::client(server)?, output, command).await,
         Command::Completion { shell } => completion(*shell),

@@ -510,6 +510,48 @@ pub struct Run {
     pub jobs: Vec<Job>,
 }
 
+/// A recipe that the server may build.
+#[derive(Debug, Deserialize)]
+pub struct Recipe {
+    pub name: String,
+    pub kind: Option<String>,
+    pub error: Option<String>,
+    pub packages: u64,
+    pub is_locked: bool,
+}
+
+/// How far a build is.
+#[derive(Debug, Deserialize)]
+pub struct BuildCount {
+    pub done: u64,
+    pub total: Option<u64>,
+    pub unit: String,
+}
+
+/// A build by the server.
+#[derive(Debug, Deserialize)]
+pub struct Build {
+    pub id: String,
+    pub recipe: String,
+    pub state: String,
+    pub requested_by: String,
+    pub requested_at: Timestamp,
+    pub stage: String,
+    pub detail: String,
+    pub count: Option<BuildCount>,
+    pub cancelled_by: Option<String>,
+    pub image: Option<String>,
+    pub error: Option<String>,
+}
+
+/// A piece of what a build said.
+#[derive(Debug, Deserialize)]
+pub struct BuildLogPiece {
+    pub text: String,
+    pub next: u64,
+    pub is_complete: bool,
+}
+
 /// One node's part of a remediation.
 #[derive(Debug, Deserialize)]
 pub struct Job {

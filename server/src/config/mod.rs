@@ -5,6 +5,7 @@
 
 mod boot;
 mod commissioning;
+mod images;
 mod interfaces;
 mod raw;
 mod subnets;
@@ -18,10 +19,14 @@ use lifecycle::remediation::Limits;
 
 pub use boot::{BootConfig, TftpSettings};
 pub use commissioning::{Commissioning, total_check};
+pub use images::{BuildLimits, ImagesConfig};
 pub use interfaces::BootInterface;
 pub use raw::{DhcpMode, LogFormat};
 use raw::{RawRemediation, Unvalidated};
 pub use subnets::Subnet;
+
+/// Where packages put the boot loaders.
+pub const LOADERS_DEFAULT: &str = "/usr/lib/plumbline/loaders";
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +81,8 @@ pub struct Config {
     pub remediation: Limits,
     /// How machines are burned in.
     pub commissioning: Commissioning,
+    /// Recipes, and builds by the server.
+    pub images: ImagesConfig,
 }
 
 /// Variables of the site.
@@ -119,6 +126,13 @@ impl Config {
             message: error.to_string().trim_end().to_owned(),
         })?;
         raw.try_into()
+    }
+
+    /// The folder of the boot loaders, which images of kind `os` hold, too.
+    #[must_use]
+    pub fn loaders_dir(&self) -> &Path {
+        let configured = self.boot.as_ref().map(|boot| boot.loaders_dir.as_path());
+        configured.unwrap_or(Path::new(LOADERS_DEFAULT))
     }
 
     /// The URL that agents reach this server by, as it is written into their configuration. `local`: the address by
@@ -165,6 +179,7 @@ impl TryFrom<Unvalidated> for Config {
         let commissioning =
             commissioning::commissioning(raw.commissioning).map_err(|(key, problem)| value(key, problem))?;
         let remediation = limits(&raw.remediation).map_err(|(key, problem)| value(key, problem))?;
+        let images = images::images(raw.images).map_err(|(key, problem)| value(key, problem))?;
         Ok(Self {
             data_dir: raw.data_dir,
             database_url: raw.database.url,
@@ -182,6 +197,7 @@ impl TryFrom<Unvalidated> for Config {
             policy: raw.drift.policy,
             remediation,
             commissioning,
+            images,
         })
     }
 }

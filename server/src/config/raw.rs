@@ -9,6 +9,7 @@ use lifecycle::Chain;
 use serde::Deserialize;
 
 use super::commissioning::RawCommissioning;
+use super::images::RawImages;
 
 /// How DHCP is answered on a provisioning network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -59,6 +60,7 @@ pub(super) struct Unvalidated {
     pub drift: RawDrift,
     pub remediation: RawRemediation,
     pub commissioning: RawCommissioning,
+    pub images: RawImages,
 }
 
 impl Default for Unvalidated {
@@ -74,6 +76,7 @@ impl Default for Unvalidated {
             drift: RawDrift::default(),
             remediation: RawRemediation::default(),
             commissioning: RawCommissioning::default(),
+            images: RawImages::default(),
         }
     }
 }
@@ -149,7 +152,7 @@ impl Default for RawBoot {
             tftp: RawTftp::default(),
             http_bodies_max: 256,
             loader_bytes_per_sec_max: None,
-            loaders_dir: PathBuf::from("/usr/lib/plumbline/loaders"),
+            loaders_dir: PathBuf::from(super::LOADERS_DEFAULT),
             chain: Chain::Auto,
             chain_by_group: BTreeMap::new(),
             chain_by_oui: BTreeMap::new(),

@@ -74,6 +74,14 @@ fn values_that_do_not_fit_name_their_key() {
             "remediation.suspect_percent: 100: expected 1 to 50",
         ),
         ("[remediation]\nat_once = 2\n".to_owned(), "at_once_percent"),
+        (
+            "[images.builds]\nsecs_max = 1\n".to_owned(),
+            "images.builds.secs_max: 1: expected 60 to 86400",
+        ),
+        (
+            "[images.builds]\nmemory_bytes_max = 4\n".to_owned(),
+            "images.builds.memory_bytes_max: 4: expected",
+        ),
     ] {
         let error = parse(&text).unwrap_err();
         assert!(error.contains(expected), "{error} should say {expected}");

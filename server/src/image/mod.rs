@@ -29,7 +29,8 @@ pub mod trust;
 pub mod verify;
 
 pub use build::{
-    BuildError, BuildRequest, BuiltImage, LockUpdate, Progress, ToSign, build, build_agent_layer, lock_update,
+    BuildError, BuildEvent, BuildRequest, BuiltImage, Count, LockUpdate, Progress, ToSign, build, build_agent_layer,
+    lock_update,
 };
 pub use download::{Download, PIECE_BYTES};
 pub use module_key::{ModuleKey, ModuleKeyError};

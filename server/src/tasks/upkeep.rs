@@ -2,7 +2,7 @@
 
 use lifecycle::AttemptEnd;
 
-use crate::app::{App, AppError, boot, burn_ins};
+use crate::app::{App, AppError, boot, builds, burn_ins};
 
 /// A deployer reports every second; silent for this long, its attempt is over.
 pub const SILENT_SECS: u32 = 180;
@@ -14,6 +14,8 @@ const CONTENT_DAYS: i32 = 7;
 const HISTORY_DAYS: i32 = 365;
 /// How long remediation runs are kept.
 const RUN_DAYS: i32 = 365;
+/// How long builds are kept, with their logs.
+const BUILD_DAYS: i32 = 90;
 
 /// Ends attempts and burn-ins whose deployer has gone silent.
 ///
@@ -44,6 +46,7 @@ pub async fn prune(app: App) -> Result<(), AppError> {
     app.store.finding_history_prune(HISTORY_DAYS).await?;
     app.store.run_prune(RUN_DAYS).await?;
     app.store.burn_in_prune(HISTORY_DAYS).await?;
+    builds::prune(&app, BUILD_DAYS).await?;
     Ok(())
 }
 

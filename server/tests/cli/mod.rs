@@ -1,4 +1,5 @@
 //! The command line: what it prints, and how it ends.
 
+mod builds;
 mod program;
 mod tables;

@@ -12,18 +12,18 @@ use tokio::process::Command;
 use crate::people::{PASSWORD, Server};
 
 /// A person with a home folder of their own.
-struct Person {
+pub(super) struct Person {
     home: tempfile::TempDir,
 }
 
 impl Person {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             home: tempfile::tempdir().unwrap(),
         }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plumbline"));
         command
             .args(arguments)
@@ -37,19 +37,19 @@ impl Person {
         command
     }
 
-    async fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) async fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().await.unwrap()
     }
 
     /// Runs what must succeed, and gives what it printed.
-    async fn ok(&self, arguments: &[&str]) -> String {
+    pub(super) async fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Runs what must fail, and gives the one line it said.
-    async fn fails(&self, arguments: &[&str]) -> String {
+    pub(super) async fn fails(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
         let said = String::from_utf8(output.stderr).unwrap();
@@ -58,7 +58,7 @@ impl Person {
     }
 
     /// Runs with this on standard input.
-    async fn with_input(&self, arguments: &[&str], input: &str) -> Output {
+    pub(super) async fn with_input(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).await.unwrap();

@@ -388,3 +388,55 @@ fn keys_and_what_their_signatures_are_worth() {
     });
     check("image_revoked", &render::image_revoked(&view(&answer), &context(None)));
 }
+
+#[test]
+fn recipes_and_builds_with_where_they_stand() {
+    let recipe = |name: &str, kind: Option<&str>, error: Option<&str>| {
+        json!({
+            "name": name, "kind": kind, "error": error, "extends": 1, "packages": 12, "is_locked": error.is_none(),
+        })
+    };
+    let mistake = "recipes/gpu/image.yaml:5:1: unknown field `package`\n  |\n5 | package: [\u{1b}[2J]\n  | ^";
+    let recipes: Vec<views::Recipe> = view(&json!([
+        recipe("gpu", None, Some(mistake)),
+        recipe("lab", Some("os"), None),
+    ]));
+    check("recipes", &render::recipes(&recipes, &context(None)));
+    check("recipes_none", &render::recipes(&[], &context(None)));
+
+    let build = |number: u32, state: &str, more: Value| {
+        let mut build = json!({
+            "id": format!("01940000-0000-7000-8000-00000000000{number}"), "recipe": "lab", "state": state,
+            "requested_by": "admin", "requested_at": "2026-01-02T11:57:00Z", "stage": "", "detail": "", "count": null,
+            "cancelled_by": null, "image": null, "error": null,
+        });
+        build.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        build
+    };
+    let count = |total: Option<u64>, unit: &str| json!({ "done": 12_000_000, "total": total, "unit": unit });
+    let builds: Vec<views::Build> = view(&json!([
+        build(6, "queued", json!({})),
+        build(
+            5,
+            "running",
+            json!({ "stage": "pack", "detail": "12 of 300 MB", "count": count(Some(300_000_000), "bytes") })
+        ),
+        build(
+            4,
+            "running",
+            json!({ "stage": "packages", "detail": "x", "cancelled_by": "admin",
+            "count": count(None, "packages") })
+        ),
+        build(3, "done", json!({ "image": "cd".repeat(32) })),
+        build(
+            2,
+            "failed",
+            json!({ "error": "mmdebstrap failed (exit status: 1); it said last:\nE: \u{1b}[31mno space" })
+        ),
+        build(1, "cancelled", json!({ "cancelled_by": "admin" })),
+    ]));
+    check("builds", &render::builds(&builds, &context(None)));
+    check("builds_none", &render::builds(&[], &context(None)));
+    check("build", &render::build(&builds[4], &context(None)));
+    check("build_done", &render::build(&builds[3], &context(None)));
+}

@@ -94,3 +94,26 @@ async fn only_images_of_one_kind_are_compared() {
     let gone = server.get("/api/v1/images/debian-12-lab/diff/nothing").await;
     assert_eq!(gone.status, StatusCode::NOT_FOUND);
 }
+
+#[tokio::test]
+async fn an_image_tells_what_it_is_made_of_and_who_is_to_be_like_it() {
+    let server = Server::start().await;
+    server.image_of(header("20260101T000000Z", "5.1"), &[]).await;
+    let facts = server.get("/api/v1/images/debian-12-lab/facts").await.body;
+    assert_eq!(facts["packages"][0]["name"], "bash");
+    assert_eq!(facts["packages"][0]["version"], "5.1");
+    assert!(
+        facts["kernel"].is_null() && facts["nodes"] == serde_json::json!([]),
+        "{facts}"
+    );
+    let gone = server.get("/api/v1/images/nothing/facts").await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND);
+
+    // The node's own image, and its agent layer.
+    let server = Server::start().await;
+    let (node, baseline) = server.installed_node("gpu-01", "52:54:00:aa:00:01").await;
+    for image in [baseline.image, baseline.agent_layer] {
+        let facts = server.get(&format!("/api/v1/images/{image}/facts")).await.body;
+        assert_eq!(facts["nodes"], serde_json::json!([{ "id": node, "name": "gpu-01" }]));
+    }
+}

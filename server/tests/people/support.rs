@@ -53,12 +53,21 @@ impl Answer {
 
 impl Server {
     pub async fn start() -> Self {
+        Self::start_as(|_| {}, None).await
+    }
+
+    /// A server with another configuration, and with a program that builds in the place of its own.
+    pub async fn start_as(change: impl FnOnce(&mut Config), build_program: Option<&Path>) -> Self {
         let database = TestDatabase::create().await;
         let data = tempfile::tempdir().unwrap();
         let text = format!("data_dir = {:?}", data.path());
-        let config = Config::parse(&text, Path::new("test.toml")).unwrap();
+        let mut config = Config::parse(&text, Path::new("test.toml")).unwrap();
+        change(&mut config);
         let store = Store::new(database.pool.clone());
-        let app = App::open(Arc::new(config), store).unwrap();
+        let mut app = App::open(Arc::new(config), store).unwrap();
+        if let Some(program) = build_program {
+            app.build_program = program.into();
+        }
         for name in ["admin", "viewer"] {
             app.store.user_create(name, &cheap_hash(), name).await.unwrap();
         }

@@ -8,7 +8,18 @@
 import { EventParser } from '../lib/sse';
 
 /** What can change; `all`: anything. */
-export type Topic = 'all' | 'node' | 'event' | 'deployment' | 'drift' | 'review' | 'run' | 'discovery' | 'image' | 'burn_in';
+export type Topic =
+  | 'all'
+  | 'node'
+  | 'event'
+  | 'deployment'
+  | 'drift'
+  | 'review'
+  | 'run'
+  | 'discovery'
+  | 'image'
+  | 'build'
+  | 'burn_in';
 
 /** Between two attempts to reach a server that is away. */
 const RETRY_MS = 2_000;

@@ -80,6 +80,13 @@ const LOOKS: Record<string, Record<string, Look>> = {
     failed: { icon: 'cross', tone: 'bad' },
     not_run: { icon: 'question', tone: 'doubt' },
   },
+  build: {
+    queued: { icon: 'clock', tone: 'quiet' },
+    running: { icon: 'run', tone: 'busy' },
+    done: { icon: 'check', tone: 'good' },
+    failed: { icon: 'cross', tone: 'bad' },
+    cancelled: { icon: 'stop', tone: 'quiet' },
+  },
   change: {
     opened: { icon: 'differs', tone: 'bad' },
     changed: { icon: 'run', tone: 'warn' },
@@ -98,6 +105,7 @@ export type StatusOf =
   | 'step'
   | 'burn_in'
   | 'test'
+  | 'build'
   | 'change';
 
 /** A word of a newer server gets a sign that says "unknown". */

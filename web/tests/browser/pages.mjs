@@ -1,7 +1,7 @@
 // Every page is reached by keyboard and mouse, shows its heading, and fits on the screen of a phone.
 import { expect } from './stage.mjs';
 
-const PAGES = ['Overview', 'Nodes', 'Drift', 'Remediation', 'Reviews', 'Images', 'Discovery', 'Audit'];
+const PAGES = ['Overview', 'Nodes', 'Drift', 'Remediation', 'Reviews', 'Images', 'Builds', 'Discovery', 'Audit'];
 
 export async function pages(stage) {
   const page = await stage.signInAsAdmin();
@@ -22,7 +22,7 @@ export async function pages(stage) {
   expect(first === 'Skip to the page', `the first stop of the Tab key is "${first}", not the skip link`);
 
   await page.setViewportSize({ width: 360, height: 740 });
-  for (const path of ['/', '/nodes', '/drift', '/remediation/plan', '/reviews', '/discovery', '/audit']) {
+  for (const path of ['/', '/nodes', '/drift', '/remediation/plan', '/reviews', '/images', '/builds', '/discovery', '/audit']) {
     await stage.open(path);
     await stage.see(page.locator('main h1'), `${path} on a phone`);
     await stage.gone(page.locator('main .waiting'), `"Reading…" on ${path}`);

@@ -2,7 +2,7 @@
 //!
 //! The server finds a new image in the folder by itself; nothing is told to it.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,34 +14,109 @@ use crate::cli::arguments::PlaceArguments;
 use crate::cli::output::Output;
 use crate::cli::sizes::size_text;
 use crate::cli::text::cell;
-use crate::config::Config;
-use crate::image::{self, BuildRequest, BuiltImage, Progress};
+use crate::config::{Config, LOADERS_DEFAULT};
+use crate::image::{self, BuildError, BuildEvent, BuildRequest, BuiltImage, Count, Progress};
 
-/// Where packages put the boot loaders.
-const LOADERS_DEFAULT: &str = "/usr/lib/plumbline/loaders";
+/// What a build is made from.
+pub(super) struct BuildFiles<'a> {
+    /// Folder of the recipe.
+    pub dir: &'a Path,
+    /// Folder of the boot loaders, instead of the configuration's.
+    pub loaders: Option<&'a Path>,
+    /// The agent.
+    pub agent: Option<&'a Path>,
+}
+
+impl BuildFiles<'_> {
+    fn request(&self, place: &PlaceArguments) -> anyhow::Result<BuildRequest> {
+        let (data_dir, loaders_dir) = folders(place)?;
+        Ok(BuildRequest {
+            recipe_dir: self.dir.to_owned(),
+            data_dir,
+            loaders_dir: self.loaders.map_or(loaders_dir, Path::to_owned),
+            agent_binary: self.agent.map(Path::to_owned),
+        })
+    }
+}
 
 /// Builds the image of a recipe.
 ///
 /// # Errors
 /// What went wrong, and what to do.
-pub async fn image_build(
-    output: Output,
-    dir: &Path,
-    place: &PlaceArguments,
-    loaders: Option<&Path>,
-    agent: Option<&Path>,
-) -> anyhow::Result<()> {
-    let (data_dir, loaders_dir) = folders(place)?;
-    let request = BuildRequest {
-        recipe_dir: dir.to_owned(),
-        data_dir,
-        loaders_dir: loaders.map_or(loaders_dir, Path::to_owned),
-        agent_binary: agent.map(Path::to_owned),
-    };
+pub(super) async fn image_build(output: Output, files: &BuildFiles<'_>, place: &PlaceArguments) -> anyhow::Result<()> {
+    let request = files.request(place)?;
     let progress = Lines::new();
     let built = image::build(request, &progress).await;
     progress.end();
     show(output, &built?)
+}
+
+/// The same for a program, which takes [`BuildEvent`]s, and ends the build by closing standard input: so the build ends
+/// with that program, however that ends.
+///
+/// # Errors
+/// What went wrong, which was said as an event as well.
+pub(super) async fn image_build_for_program(files: &BuildFiles<'_>, place: &PlaceArguments) -> anyhow::Result<()> {
+    let build = async {
+        // Dropping the build stops it at its next sign of life; the process ends when it has cleaned up.
+        tokio::select! {
+            built = image::build(files.request(place)?, &Events) => Ok(built?),
+            () = input_closed() => Err(BuildError::Stopped.into()),
+        }
+    };
+    let built: anyhow::Result<BuiltImage> = build.await;
+    let event = match &built {
+        Ok(built) => BuildEvent::built(built),
+        Err(error) => BuildEvent::Failed {
+            error: format!("{error:#}"),
+        },
+    };
+    say(&event);
+    built.map(|_| ())
+}
+
+async fn input_closed() {
+    let (sender, closed) = tokio::sync::oneshot::channel();
+    // A thread that nobody waits for: a read of standard input cannot be taken back.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = sender.send(());
+    });
+    if closed.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What a build says, as events on standard output.
+struct Events;
+
+/// A line that nobody takes is lost; the closed standard input ends the build then.
+fn say(event: &BuildEvent) {
+    if let Ok(mut line) = serde_json::to_vec(event) {
+        line.push(b'\n');
+        let mut stdout = std::io::stdout().lock();
+        let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
+    }
+}
+
+impl Progress for Events {
+    fn report(&self, stage: &str, detail: &str) {
+        say(&BuildEvent::Report {
+            stage: stage.to_owned(),
+            detail: detail.to_owned(),
+        });
+    }
+
+    fn count(&self, stage: &str, count: Count) {
+        say(&BuildEvent::count(stage, count));
+    }
+
+    fn output(&self, stage: &str, line: &str) {
+        say(&BuildEvent::Output {
+            stage: stage.to_owned(),
+            line: line.to_owned(),
+        });
+    }
 }
 
 /// Publishes an agent binary.
@@ -62,9 +137,7 @@ pub(super) fn folders(place: &PlaceArguments) -> anyhow::Result<(PathBuf, PathBu
         return Ok((data_dir.clone(), LOADERS_DEFAULT.into()));
     }
     let config = Config::load(place.config.config.as_deref())?;
-    let loaders = config
-        .boot
-        .map_or_else(|| LOADERS_DEFAULT.into(), |boot| boot.loaders_dir);
+    let loaders = config.loaders_dir().to_owned();
     Ok((place.data_dir.clone().unwrap_or(config.data_dir), loaders))
 }
 

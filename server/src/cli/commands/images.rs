@@ -67,7 +67,18 @@ pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand)
             place,
             loaders,
             agent,
-        } => build::image_build(output, dir, place, loaders.as_deref(), agent.as_deref()).await,
+            json_progress,
+        } => {
+            let files = build::BuildFiles {
+                dir,
+                loaders: loaders.as_deref(),
+                agent: agent.as_deref(),
+            };
+            match json_progress {
+                true => build::image_build_for_program(&files, place).await,
+                false => build::image_build(output, &files, place).await,
+            }
+        }
         ImageCommand::Check { dir } => recipe::image_check(output, dir),
         ImageCommand::Update { dir, place } => recipe::image_update(output, dir, place).await,
         ImageCommand::Schema => recipe::image_schema(output),

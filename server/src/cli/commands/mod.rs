@@ -3,6 +3,7 @@
 mod audit;
 mod boot;
 mod build;
+mod builds;
 mod discovery;
 mod drift;
 mod images;
@@ -18,6 +19,7 @@ mod sign;
 mod users;
 
 pub use audit::audit;
+pub use builds::builds;
 pub use discovery::{dhcp_servers, discovery, sightings};
 pub use drift::drift;
 pub use images::image;

@@ -1,6 +1,7 @@
 //! Answers as people read them. Pure: everything that changes comes in through [`Context`](super::text::Context).
 
 mod boot;
+mod builds;
 mod burn_ins;
 mod discovery;
 mod drift;
@@ -13,6 +14,7 @@ mod remediation;
 mod rules;
 
 pub use boot::boot;
+pub use builds::{build, builds, recipes};
 pub use burn_ins::burn_ins;
 pub use discovery::{dhcp_servers, sightings, windows};
 pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};

@@ -13,6 +13,7 @@ use super::extract::{Asked, Named};
 use super::identity::{Admin, Viewer};
 use crate::app::contents::VariantDiff;
 use crate::app::image_diff::{self, ImageDiff};
+use crate::app::image_facts::{self, ImageFacts};
 use crate::app::images::{self, ImageCheck};
 use crate::app::{App, AppError};
 use crate::http::error::ErrorBody;
@@ -34,6 +35,18 @@ pub(super) async fn image_get(
     Named(reference): Named<String>,
 ) -> Result<Json<ImageRecord>, AppError> {
     Ok(Json(app.store.image_find(&reference).await?))
+}
+
+/// Tells what an image version is beside its files (packages, units, accounts, …), and which nodes are to be like it.
+#[utoipa::path(get, path = "/images/{reference}/facts", tag = "images",
+    params(("reference" = String, Path, description = "`name`, `name@version`, or a digest's beginning.")),
+    responses((status = 200, body = ImageFacts), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_facts(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(reference): Named<String>,
+) -> Result<Json<ImageFacts>, AppError> {
+    Ok(Json(image_facts::image_facts(&app, &reference).await?))
 }
 
 /// Checks an image version from its signature to every byte of its data. Takes minutes for a large one.

@@ -7,6 +7,7 @@
 //! as a viewer, so that a route cannot be added and left open.
 
 mod boot_orders;
+mod builds;
 mod deployments;
 mod discovery;
 mod drift;
@@ -161,6 +162,12 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(keys::key_rotate))
         .routes(routes!(keys::key_retire))
         .routes(routes!(keys::key_revoke))
+        .routes(routes!(images::image_facts))
+        .routes(routes!(builds::recipe_list))
+        .routes(routes!(builds::build_list, builds::build_start))
+        .routes(routes!(builds::build_get))
+        .routes(routes!(builds::build_log))
+        .routes(routes!(builds::build_cancel))
         .routes(routes!(drift::drift_groups))
         .routes(routes!(drift::drift_variants))
         .routes(routes!(drift::drift_diff))

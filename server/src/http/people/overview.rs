@@ -52,7 +52,8 @@ pub(super) async fn audit_list(
 }
 
 /// Tells of changes as server-sent events: the event is the topic (`node`, `event`, `deployment`, `drift`, `review`,
-/// `run`, `discovery`, `image`), its data the id of the node or run, where that is known. `all`: read everything again.
+/// `run`, `discovery`, `image`, `build`), its data the id of the node, run or build, where that is known. `all`: read
+/// everything again.
 #[utoipa::path(get, path = "/stream", tag = "overview",
     responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ErrorBody)))]
 pub(super) async fn stream_get(

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::BuildError;
-use super::progress::Reporter;
+use super::progress::{Count, Reporter};
 
 /// Last lines kept for the error message.
 const TAIL_LINES: usize = 30;
@@ -93,13 +93,27 @@ pub(super) fn output(what: &str, mut command: Command) -> Result<Vec<u8>, BuildE
     Err(failed(what, output.status, &tail))
 }
 
-/// Runs a command whose lines on standard error become progress, and ends it and all it started when the build is
-/// stopped.
-pub(super) fn run(
+/// What is watched while a program runs.
+#[derive(Default)]
+pub(super) struct Watch<'a> {
+    /// How long it may take, and what sets that.
+    pub limit: Option<(Duration, &'static str)>,
+    /// Says from a line how far the program is; none: the line says nothing of it.
+    pub count: Option<&'a mut dyn FnMut(&str) -> Option<Count>>,
+}
+
+/// Runs a command whose lines become progress, and ends it and all it started when the build is stopped.
+pub(super) fn run(what: &str, stage: &'static str, command: Command, reporter: &Reporter) -> Result<(), BuildError> {
+    run_watched(what, stage, command, reporter, Watch::default())
+}
+
+/// As [`run`]; what takes longer than it may is ended as well.
+pub(super) fn run_watched(
     what: &str,
     stage: &'static str,
     mut command: Command,
     reporter: &Reporter,
+    mut watch: Watch<'_>,
 ) -> Result<(), BuildError> {
     // Both outputs share one pipe, so that the tail shows them in the order they came.
     let (reader, writer) = std::io::pipe().map_err(BuildError::io(format!("starting {what}")))?;
@@ -120,13 +134,27 @@ pub(super) fn run(
     let mut said_at = started;
     let mut tail = VecDeque::with_capacity(TAIL_LINES);
     loop {
-        match lines.recv_timeout(HEARTBEAT) {
+        let left = watch.limit.map(|(limit, _)| limit.saturating_sub(started.elapsed()));
+        if let (Some(Duration::ZERO), Some((limit, setting))) = (left, watch.limit) {
+            drop(child);
+            return Err(BuildError::TimedOut {
+                program: what.to_owned(),
+                secs: limit.as_secs(),
+                setting,
+                output: tail_text(&tail),
+            });
+        }
+        match lines.recv_timeout(left.map_or(HEARTBEAT, |left| left.min(HEARTBEAT))) {
             Ok(line) => {
+                if let Some(count) = watch.count.as_mut().and_then(|count| count(&line)) {
+                    reporter.count(stage, count)?;
+                }
                 // A package tool says hundreds of lines a second; people need a few.
                 if said_at.elapsed() > Duration::from_millis(200) {
                     said_at = Instant::now();
-                    reporter.say(stage, shortened(&line))?;
+                    reporter.show(stage, shortened(&line))?;
                 }
+                reporter.output(stage, line.as_str())?;
                 if tail.len() == TAIL_LINES {
                     tail.pop_front();
                 }
@@ -135,7 +163,7 @@ pub(super) fn run(
             Err(RecvTimeoutError::Timeout) => {
                 let last = tail.back().map_or("", String::as_str);
                 let line = format!("{} ({} s)", shortened(last), started.elapsed().as_secs());
-                reporter.say(stage, line)?;
+                reporter.show(stage, line)?;
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -159,8 +187,12 @@ fn failed(what: &str, status: ExitStatus, tail: &VecDeque<String>) -> BuildError
     BuildError::Program {
         program: what.to_owned(),
         status: status.to_string(),
-        output: tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n"),
+        output: tail_text(tail),
     }
+}
+
+fn tail_text(tail: &VecDeque<String>) -> String {
+    tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
 fn read_lines(reader: impl Read, sender: &mpsc::SyncSender<String>) {
@@ -198,6 +230,7 @@ impl Drop for Group {
 
 #[cfg(test)]
 mod tests {
+    use super::super::progress::Said;
     use super::*;
 
     fn shell(script: &str) -> Command {
@@ -221,10 +254,70 @@ mod tests {
         let (reporter, mut lines) = Reporter::channel();
         run("the tool", "x", shell("echo busy; sleep 3.5"), &reporter).unwrap();
         drop(reporter);
-        let said: Vec<_> = std::iter::from_fn(|| lines.blocking_recv())
-            .map(|line| line.detail)
+        let said: Vec<_> = std::iter::from_fn(|| lines.blocking_recv()).collect();
+        let is_spoken_for = |said: &Said| matches!(said, Said::Report { detail, .. } if detail.starts_with("busy ("));
+        assert!(said.iter().any(is_spoken_for), "{said:?}");
+        let kept = said.iter().filter(|said| matches!(said, Said::Output { .. })).count();
+        assert_eq!(kept, 1, "a log has what the program said, once: {said:?}");
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_ended_with_all_it_started() {
+        let (reporter, _lines) = Reporter::channel();
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // Whoever the script starts holds the pipe open: its end says that nobody lives.
+        let script = format!("exec 3>{}; sleep 600 & echo begun; wait", pipe.display());
+        let (sender, ended) = mpsc::channel();
+        std::thread::spawn(move || sender.send(std::fs::read(pipe).unwrap()));
+        let watch = Watch {
+            limit: Some((Duration::from_millis(500), "hook_secs_max")),
+            count: None,
+        };
+        let error = run_watched("the hook", "x", shell(&script), &reporter, watch).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("the hook took longer than") && text.contains("(hook_secs_max)") && text.ends_with("begun"),
+            "{text}"
+        );
+        assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn lines_are_counted_as_they_come() {
+        let (reporter, mut lines) = Reporter::channel();
+        let mut done = 0;
+        let mut count = |line: &str| {
+            line.starts_with("did").then(|| {
+                done += 1;
+                Count {
+                    done,
+                    total: Some(2),
+                    unit: "things",
+                }
+            })
+        };
+        let watch = Watch {
+            limit: None,
+            count: Some(&mut count),
+        };
+        run_watched(
+            "the tool",
+            "x",
+            shell("echo did a; echo hm; echo did b"),
+            &reporter,
+            watch,
+        )
+        .unwrap();
+        drop(reporter);
+        let counts: Vec<u64> = std::iter::from_fn(|| lines.blocking_recv())
+            .filter_map(|said| match said {
+                Said::Count { count, .. } => Some(count.done),
+                _ => None,
+            })
             .collect();
-        assert!(said.iter().any(|line| line.starts_with("busy (")), "{said:?}");
+        assert_eq!(counts, [1, 2]);
     }
 
     #[test]

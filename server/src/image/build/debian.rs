@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::super::recipe::{PackagesBase, Word};
-use super::command::{command, output, run};
+use super::command::{Watch, command, output, run_watched};
+use super::progress::Count;
 use super::{Build, BuildError, sources};
 
 /// Programs this needs, with the packages that bring them.
@@ -110,8 +111,67 @@ pub(super) fn tree(build: &Build, wanted: &PackagesBase, extent: Extent) -> Resu
         mmdebstrap.arg(format!("--setup-hook=upload {} {PINS}", pins.display()));
     }
     mmdebstrap.arg(distribution.suite.as_str()).arg(&root).arg(&list);
-    run("mmdebstrap", "packages", mmdebstrap, &build.reporter)?;
+    let mut counter = PackageCounter::new(extent);
+    let watch = Watch {
+        limit: None,
+        count: Some(&mut |line| counter.heard(line)),
+    };
+    run_watched("mmdebstrap", "packages", mmdebstrap, &build.reporter, watch)?;
     Ok(root)
+}
+
+/// Counts packages by what apt and dpkg say of each. mmdebstrap installs in two rounds, so the total grows once.
+struct PackageCounter {
+    extent: Extent,
+    total: u64,
+    fetched: u64,
+    unpacked: u64,
+    set_up: u64,
+}
+
+impl PackageCounter {
+    const fn new(extent: Extent) -> Self {
+        Self {
+            extent,
+            total: 0,
+            fetched: 0,
+            unpacked: 0,
+            set_up: 0,
+        }
+    }
+
+    /// Takes a line; none when it says nothing of packages.
+    fn heard(&mut self, line: &str) -> Option<Count> {
+        if let Some(total) = newly_installed(line) {
+            self.total += total;
+        } else if self.total == 0 {
+            return None;
+        } else if line.starts_with("Get:") {
+            self.fetched += 1;
+        } else if line.starts_with("Unpacking ") {
+            self.unpacked += 1;
+        } else if line.starts_with("Setting up ") {
+            self.set_up += 1;
+        } else {
+            return None;
+        }
+        let done = match self.extent {
+            // Unpacking and setting up take about as long as each other.
+            Extent::Install => (self.unpacked + self.set_up) / 2,
+            Extent::Unpack => self.fetched,
+        };
+        Some(Count {
+            done: done.min(self.total),
+            total: Some(self.total),
+            unit: "packages",
+        })
+    }
+}
+
+/// What apt is about to install: "0 upgraded, 69 newly installed, 0 to remove and 0 not upgraded."
+fn newly_installed(line: &str) -> Option<u64> {
+    let (before, _) = line.split_once(" newly installed, ")?;
+    before.rsplit(' ').next()?.parse().ok()
 }
 
 /// The links of a merged /usr come first, as Debian's own installer makes them; without the hook, a package converts
@@ -170,6 +230,24 @@ mod tests {
                 "Acquire::Check-Date \"false\""
             ]
         );
+    }
+
+    #[test]
+    fn packages_are_counted_over_both_rounds() {
+        let said = "Get:1 http://deb.debian.org/debian bookworm InRelease [151 kB]\n\
+            0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded.\n\
+            Get:2 http://deb.debian.org/debian bookworm/main amd64 a amd64 1 [2 kB]\n\
+            Unpacking a (1) ...\nUnpacking b (1) ...\nSetting up a (1) ...\nSetting up b (1) ...\n\
+            0 upgraded, 1 newly installed, 0 to remove and 0 not upgraded.\nReading database ...\n\
+            Unpacking c (1) ...\nSetting up c (1) ...\n";
+        let counts = |extent| -> Vec<(u64, u64)> {
+            let mut counter = PackageCounter::new(extent);
+            let counts = said.lines().filter_map(|line| counter.heard(line));
+            counts.map(|count| (count.done, count.total.unwrap())).collect()
+        };
+        let install = [(0, 2), (0, 2), (0, 2), (1, 2), (1, 2), (2, 2), (2, 3), (2, 3), (3, 3)];
+        assert_eq!(counts(Extent::Install), install);
+        assert_eq!(counts(Extent::Unpack).last(), Some(&(1, 3)));
     }
 
     #[test]

@@ -108,6 +108,18 @@ pub enum BuildError {
         /// Its last lines.
         output: String,
     },
+    /// A program took too long.
+    #[error("{program} took longer than {secs} s ({setting}) and was ended; it said last:\n{output}")]
+    TimedOut {
+        /// The program and what it was to do.
+        program: String,
+        /// How long it might take.
+        secs: u64,
+        /// What sets that.
+        setting: &'static str,
+        /// Its last lines.
+        output: String,
+    },
     /// Nobody listens to the build any more.
     #[error("the build was stopped")]
     Stopped,

@@ -26,7 +26,7 @@ pub(super) fn write(root: &Path, entries: &[Entry], file: &Path, reporter: &Repo
     for (number, entry) in entries.iter().enumerate() {
         if said_at.elapsed().as_secs() >= 2 {
             said_at = std::time::Instant::now();
-            reporter.say("initramfs", format!("{number} of {} paths", entries.len()))?;
+            reporter.show("initramfs", format!("{number} of {} paths", entries.len()))?;
         }
         compressor = write_entry(compressor, root, entry, number).map_err(BuildError::io(format!("{}", entry.path)))?;
     }

@@ -14,6 +14,7 @@ mod command;
 mod debian;
 mod deployer;
 mod error;
+mod event;
 mod facts;
 mod files;
 mod hardening;
@@ -37,7 +38,8 @@ use std::path::{Path, PathBuf};
 use manifest::{Digest, KeyId, ManifestKind, Package};
 
 pub use error::BuildError;
-pub use progress::Progress;
+pub use event::BuildEvent;
+pub use progress::{Count, Progress};
 
 use super::keys::Keys;
 use super::lock::{self, LOCK_FILE, Lock, LockChange};
@@ -269,9 +271,9 @@ async fn blocking<T: Send + 'static>(
         };
         work(build)
     });
-    while let Some(line) = lines.recv().await {
-        tracing::debug!(build.stage = line.stage, build.detail = line.detail, "build");
-        progress.report(line.stage, &line.detail);
+    while let Some(said) = lines.recv().await {
+        tracing::debug!(?said, "build");
+        said.tell(progress);
     }
     match task.await {
         Ok(result) => result,
@@ -310,31 +312,52 @@ struct WorkFolder {
 
 impl WorkFolder {
     fn claim(data_dir: &Path) -> Result<Self, BuildError> {
-        let builds = data_dir.join("build");
-        let failed = |path: &Path| BuildError::io(format!("preparing {}", path.display()));
-        // Trees hold setuid programs and shadow files: nobody else looks in.
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&builds)
-            .map_err(failed(&builds))?;
-        let builds = builds.canonicalize().map_err(failed(&builds))?;
-        let lock_path = builds.join("lock");
-        let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
-        if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(BuildError::Busy { path: lock_path });
-        }
-        // With the lock held, whatever is here was left by a build that was killed.
-        for left in std::fs::read_dir(&builds).map_err(failed(&builds))? {
-            let left = left.map_err(failed(&builds))?.path();
-            if left.is_dir() {
-                std::fs::remove_dir_all(&left).map_err(failed(&left))?;
-            }
-        }
+        let (builds, lock) = clean_up(data_dir)?;
         let path = builds.join(uuid::Uuid::new_v4().simple().to_string());
-        std::fs::create_dir(&path).map_err(failed(&path))?;
+        std::fs::create_dir(&path).map_err(BuildError::io(format!("preparing {}", path.display())))?;
         Ok(Self { path, _lock: lock })
     }
+}
+
+/// Takes the lock of a data folder's builds and removes what a build left that was killed. Gives the folder of builds.
+fn clean_up(data_dir: &Path) -> Result<(PathBuf, File), BuildError> {
+    let builds = data_dir.join("build");
+    let failed = |path: &Path| BuildError::io(format!("preparing {}", path.display()));
+    // Trees hold setuid programs and shadow files: nobody else looks in.
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&builds)
+        .map_err(failed(&builds))?;
+    let builds = builds.canonicalize().map_err(failed(&builds))?;
+    let lock_path = builds.join("lock");
+    let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
+    if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(BuildError::Busy { path: lock_path });
+    }
+    // With the lock held, whatever is here was left by a build that was killed.
+    for left in std::fs::read_dir(&builds).map_err(failed(&builds))? {
+        let left = left.map_err(failed(&builds))?.path();
+        if left.is_dir() {
+            std::fs::remove_dir_all(&left).map_err(failed(&left))?;
+        }
+    }
+    Ok((builds, lock))
+}
+
+/// Removes what a build left that was killed.
+///
+/// # Errors
+/// [`BuildError::Busy`] while one runs; [`BuildError::Io`].
+pub fn remove_leftovers(data_dir: &Path) -> Result<(), BuildError> {
+    clean_up(data_dir).map(|_| ())
+}
+
+/// Whether a build runs in this data folder, whoever started it.
+#[must_use]
+pub fn is_running(data_dir: &Path) -> bool {
+    let lock = File::open(data_dir.join("build").join("lock"));
+    lock.is_ok_and(|lock| rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err())
 }
 
 impl Drop for WorkFolder {
@@ -364,15 +387,25 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let builds = data.path().join("build");
         std::fs::create_dir_all(builds.join("left-by-a-killed-build/usr")).unwrap();
+        assert!(!is_running(data.path()));
         let first = WorkFolder::claim(data.path()).unwrap();
         std::fs::write(first.path.join("x"), "").unwrap();
         assert!(matches!(WorkFolder::claim(data.path()), Err(BuildError::Busy { .. })));
+        assert!(is_running(data.path()) && remove_leftovers(data.path()).is_err());
+        assert!(
+            first.path.join("x").exists(),
+            "of a build that runs, nothing is removed"
+        );
         drop(first);
+        assert!(!is_running(data.path()));
         let names: Vec<_> = std::fs::read_dir(&builds)
             .unwrap()
             .map(|item| item.unwrap().file_name())
             .collect();
         assert_eq!(names, ["lock"]);
+        std::fs::create_dir_all(builds.join("left-by-another/usr")).unwrap();
+        remove_leftovers(data.path()).unwrap();
+        assert_eq!(std::fs::read_dir(&builds).unwrap().count(), 1);
         WorkFolder::claim(data.path()).unwrap();
     }
 

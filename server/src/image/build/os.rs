@@ -61,7 +61,7 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
     }
     set_units(build, &root, &recipe.units)?;
     for hook in &recipe.hooks {
-        hooks::run(build, &root, hook)?;
+        hooks::run(build, &root, hook, recipe.hook_secs_max)?;
     }
     let hardened = match &recipe.hardening {
         Some(hardening) => hardening::bring_about(build, &root, hardening)?,

@@ -9,6 +9,7 @@ use manifest::packs::{PackIndex, PackWriter, StoredPack};
 use manifest::{Entry, EntryKind, Header, Manifest, ManifestError, ManifestKind, PathClass};
 
 use super::super::store::{ArtifactName, ImageParts, manifest_place};
+use super::progress::Count;
 use super::{Build, BuildError, BuiltImage, ToSign, files};
 
 /// Packs the contents of a tree and stores the image.
@@ -46,7 +47,13 @@ pub(super) fn with_packs<R: std::io::Read>(
             if said_at.elapsed().as_secs() >= 2 {
                 said_at = std::time::Instant::now();
                 let line = format!("{} of {} MB", done / 1_000_000, total / 1_000_000);
-                build.reporter.say("pack", line)?;
+                build.reporter.show("pack", line)?;
+                let count = Count {
+                    done,
+                    total: Some(total),
+                    unit: "bytes",
+                };
+                build.reporter.count("pack", count)?;
             }
         }
     }

@@ -118,7 +118,7 @@ impl Walk<'_> {
         if state.said_at.elapsed().as_secs() >= 2 {
             state.said_at = std::time::Instant::now();
             let line = format!("{} paths, {} MB", state.entries.len(), state.bytes / 1_000_000);
-            self.reporter.say("walk", line)?;
+            self.reporter.show("walk", line)?;
         }
         Ok(())
     }

@@ -28,7 +28,8 @@ pub use os::{Beside, FileRecipe, GroupRecipe, OsRecipe, UnitsRecipe, UserRecipe}
 pub use parts::{AptSource, Components, Distribution, KernelRecipe, ModeRule};
 pub use schema::recipe_schema;
 pub use words::{
-    AccountName, BesideName, ImageName, Line, MirrorUrl, OctalMode, SuiteName, SysctlKey, SysctlValue, UnitName, Word,
+    AccountName, BesideName, HookSecs, ImageName, Line, MirrorUrl, OctalMode, SuiteName, SysctlKey, SysctlValue,
+    UnitName, Word,
 };
 
 use os::OsFile;

@@ -10,8 +10,13 @@ use serde::Deserialize;
 use super::base::{Base, BaseFile, ImportedBase, PackagesBase};
 use super::hardening::{Hardening, HardeningFile, HardeningWanted};
 use super::parts::{AptSource, Distribution, KernelRecipe, ModeRule};
-use super::words::{AccountName, BesideName, ImageName, Line, OctalMode, SysctlKey, SysctlValue, UnitName, Word};
+use super::words::{
+    AccountName, BesideName, HookSecs, ImageName, Line, OctalMode, SysctlKey, SysctlValue, UnitName, Word,
+};
 use super::{FILES_FOLDER, Problem, schema};
+
+/// How long each hook may take where no recipe says otherwise, in seconds.
+const HOOK_SECS_DEFAULT: u32 = 600;
 
 /// What to do with unit files.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -138,6 +143,10 @@ pub(super) struct OsFile {
     /// Scripts run in the tree, in their order, when files and units are in place: the last resort. They have no network.
     #[serde(default)]
     hooks: Vec<BesideName>,
+    /// How long each of them may take, in seconds; 600 unless said otherwise. What takes longer is ended, and the build
+    /// fails.
+    #[serde(default)]
+    hook_secs_max: Option<HookSecs>,
     /// Paths removed from the tree: whatever a pattern covers, and all below it.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
@@ -212,6 +221,8 @@ pub struct OsRecipe {
     pub hardening: Option<Hardening>,
     /// Scripts run in the tree.
     pub hooks: Vec<Beside>,
+    /// How long each of them may take, in seconds.
+    pub hook_secs_max: u32,
     /// Paths removed from the tree.
     pub remove: Vec<PathPattern>,
     /// Names of class lists. After [`super::Recipe::load`] their rules are among `classes`.
@@ -255,6 +266,7 @@ impl OsRecipe {
             modes: stack.modes,
             hardening: None,
             hooks: stack.hooks,
+            hook_secs_max: stack.hook_secs_max.map_or(HOOK_SECS_DEFAULT, |secs| secs.0),
             remove: stack.remove,
             class_lists: stack.class_lists,
             classes: stack.classes,
@@ -294,6 +306,7 @@ struct Stack {
     modes: Vec<ModeRule>,
     hardening: HardeningWanted,
     hooks: Vec<Beside>,
+    hook_secs_max: Option<HookSecs>,
     remove: Vec<PathPattern>,
     class_lists: Vec<Word>,
     classes: ClassRules,
@@ -362,6 +375,7 @@ impl Stack {
         self.modes.extend(file.modes);
         self.hardening.lay(folder, file.hardening.unwrap_or_default());
         self.hooks.extend(file.hooks.into_iter().map(beside));
+        self.hook_secs_max = file.hook_secs_max.or(self.hook_secs_max);
         self.remove.extend(file.remove);
         for list in file.class_lists {
             if !self.class_lists.contains(&list) {

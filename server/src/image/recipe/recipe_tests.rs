@@ -258,7 +258,8 @@ fn files_beside_a_recipe_are_there_before_anything_is_built() {
     assert!(error.contains("hooks: expected a file at"), "{error}");
     std::fs::create_dir(images.path().join("x/hooks")).unwrap();
     std::fs::write(images.path().join("x/hooks/last.sh"), "#!/bin/sh\n").unwrap();
-    assert_eq!(load(&images, "x").unwrap().hooks.len(), 1);
+    let recipe = load(&images, "x").unwrap();
+    assert_eq!((recipe.hooks.len(), recipe.hook_secs_max), (1, 600));
 }
 
 #[test]
@@ -296,6 +297,7 @@ fn mistakes_are_named_with_their_place() {
             ":7:9: ",
             "beside the recipe",
         ),
+        (format!("{MINIMAL}hook_secs_max: 0\n"), ":7:16: ", "expected 1 to 86400"),
         (
             MINIMAL.replace("[main]}", "[main], keyring: k.asc}"),
             ": distribution: ",

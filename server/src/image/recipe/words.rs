@@ -168,3 +168,19 @@ impl TryFrom<String> for OctalMode {
             .ok_or_else(|| format!("mode {text:?}: expected four octal digits in quotes, as \"0644\""))
     }
 }
+
+/// How long each hook may take, in seconds: 1 to 86,400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(try_from = "u32")]
+pub struct HookSecs(#[schemars(range(min = 1, max = 86_400))] pub u32);
+
+impl TryFrom<u32> for HookSecs {
+    type Error = String;
+
+    fn try_from(secs: u32) -> Result<Self, Self::Error> {
+        match (1..=86_400).contains(&secs) {
+            true => Ok(Self(secs)),
+            false => Err(format!("{secs}: expected 1 to 86400 seconds")),
+        }
+    }
+}
