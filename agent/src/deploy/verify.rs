@@ -15,6 +15,7 @@ use protocol::latest::{DeploySpec, paths};
 use super::Context;
 use super::fetch;
 use super::progress::Tracker;
+use crate::api::{Api, ApiError};
 
 /// Largest manifest: 400,000 files are about 120 MB.
 const MANIFEST_BYTES_MAX: usize = 512 << 20;
@@ -90,6 +91,12 @@ pub struct Layers {
 }
 
 impl Layers {
+    /// Both, in the order they are written in.
+    #[must_use]
+    pub fn all(&self) -> [&Layer; 2] {
+        [&self.image, &self.agent]
+    }
+
     /// Regular files with content and their bytes.
     #[must_use]
     pub fn totals(&self) -> (u64, u64) {
@@ -109,14 +116,14 @@ impl Layers {
 /// The server's answer, or what does not fit; [`VerifyError`].
 pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyhow::Result<Layers> {
     let authority = &context.authority;
-    let image = layer(spec.image, ManifestKind::Os, &authority.image_key, context, tracker)
+    let image = layer(spec.image, ManifestKind::Os, &authority.image_key, &context.images, tracker)
         .await
         .with_context(|| format!("image {}", spec.image))?;
     let agent = layer(
         spec.agent_layer,
         ManifestKind::Agent,
         &authority.agent_release_key,
-        context,
+        &context.images,
         tracker,
     )
     .await
@@ -133,25 +140,39 @@ pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> a
     })
 }
 
-async fn layer(
+/// Fetches and checks one layer.
+///
+/// # Errors
+/// As [`fetch`].
+pub async fn layer(
     digest: Digest,
     kind: ManifestKind,
     key: &str,
-    context: &Context,
+    images: &Api,
     tracker: &Tracker,
 ) -> anyhow::Result<Layer> {
     let path = |part: &str| format!("{}/{digest}/{part}", paths::IMAGES);
-    let bytes = fetch::bytes(&context.images, &path("manifest"), MANIFEST_BYTES_MAX, tracker).await?;
-    let signature = fetch::bytes(&context.images, &path("signature"), SIGNATURE_BYTES_MAX, tracker).await?;
-    let index = fetch::bytes(&context.images, &path("packs"), INDEX_BYTES_MAX, tracker).await?;
     let key = PublicKey::parse(key).context("the key in the authority file")?;
+    let signature = fetch::bytes(images, &path("signature"), SIGNATURE_BYTES_MAX, tracker).await?;
+    let bytes = document(images, &path("manifest"), MANIFEST_BYTES_MAX, tracker).await?;
+    // The text of a large manifest is gone before the index comes.
+    let manifest = super::blocking(move || Ok(check(&bytes, &signature, &key, digest, kind)?)).await?;
+    let index = document(images, &path("packs"), INDEX_BYTES_MAX, tracker).await?;
     super::blocking(move || {
-        let manifest = check(&bytes, &signature, &key, digest, kind)?;
         let index = PackIndex::decode(&index).context("pack index")?;
         covers(&manifest, &index)?;
         Ok(Layer { manifest, index })
     })
     .await
+}
+
+/// A document's text: squeezed where the image has it so.
+async fn document(images: &Api, path: &str, bytes_max: usize, tracker: &Tracker) -> anyhow::Result<Vec<u8>> {
+    match fetch::bytes(images, &format!("{path}.zst"), bytes_max, tracker).await {
+        Ok(frame) => super::blocking(move || Ok(manifest::unsqueeze(&frame, bytes_max)?)).await,
+        Err(ApiError::Refused { status: 404, .. }) => Ok(fetch::bytes(images, path, bytes_max, tracker).await?),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The manifest in these bytes, if they are what was ordered and the right key signed them.

@@ -19,6 +19,7 @@ mod header;
 pub mod packs;
 mod path;
 mod sign;
+mod squeeze;
 
 pub use class::{ClassRule, ClassRules, PathClass};
 pub use codec::{ENTRIES_MAX, LINE_BYTES_MAX, Manifest};
@@ -29,3 +30,4 @@ pub use glob::{PathPattern, wildcard_matches};
 pub use header::{FilesystemKind, Group, Header, Kernel, ManifestKind, Package, Root, Unit, User};
 pub use path::{TreePath, escape_bytes, unescape_bytes};
 pub use sign::{KeyPair, PublicKey, Signature};
+pub use squeeze::{squeeze, unsqueeze};

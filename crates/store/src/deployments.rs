@@ -1,8 +1,8 @@
 //! Deployments: one image version onto one node.
 
 use lifecycle::{AttemptEnd, DeploymentState, NodeState, Observed, Step};
-use manifest::Digest;
-use protocol::latest::{DiskRule, Layout, Outcome, Progress};
+use manifest::{Digest, TreePath};
+use protocol::latest::{DeployMode, DiskRule, DiskWork, Layout, Outcome, Progress};
 use protocol::{DeploymentId, NodeId};
 use serde::Serialize;
 use sqlx::PgConnection;
@@ -26,6 +26,10 @@ pub struct NewDeployment {
     pub disk_rule: DiskRule,
     /// How it is divided.
     pub layout: Layout,
+    /// What becomes of what is on it.
+    pub mode: DeployMode,
+    /// Paths that stay, with all below them.
+    pub keep: Vec<TreePath>,
     /// Attempts before it is given up.
     pub attempts_max: u32,
     /// Who asked.
@@ -50,6 +54,11 @@ pub struct DeploymentRecord {
     /// How it is divided.
     #[serde(skip)]
     pub layout: Layout,
+    /// What is asked for, of what is on the disk.
+    pub mode: DeployMode,
+    /// Paths that stay, with all below them.
+    #[schema(value_type = Vec<String>)]
+    pub keep: Vec<TreePath>,
     /// Where it stands.
     #[schema(value_type = String)]
     pub state: DeploymentState,
@@ -87,6 +96,8 @@ struct DeploymentRow {
     agent_layer: Vec<u8>,
     disk_rule: serde_json::Value,
     layout: serde_json::Value,
+    mode: String,
+    keep: serde_json::Value,
     state: String,
     reason: String,
     attempt: i32,
@@ -111,6 +122,11 @@ impl TryFrom<DeploymentRow> for DeploymentRecord {
             agent_layer: digest(&row.agent_layer)?,
             disk_rule: json("disk_rule", row.disk_rule)?,
             layout: json("layout", row.layout)?,
+            mode: DeployMode::parse(&row.mode).ok_or(StoreError::Stored {
+                what: "deployment mode",
+                value: row.mode,
+            })?,
+            keep: json("keep", row.keep)?,
             state: DeploymentState::parse(&row.state).ok_or(StoreError::Stored {
                 what: "deployment state",
                 value: row.state,
@@ -144,8 +160,8 @@ impl Store {
         let attempts_max = i32::try_from(new.attempts_max).unwrap_or(i32::MAX);
         sqlx::query!(
             "INSERT INTO deployments (id, node_id, image, agent_layer, disk_rule, layout, state, reason, attempts_max,
-                                      requested_by)
-             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 'waiting for a deployer', $7, $8)",
+                                      requested_by, mode, keep)
+             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 'waiting for a deployer', $7, $8, $9, $10)",
             id.0,
             new.node_id.0,
             new.image.as_bytes().as_slice(),
@@ -153,7 +169,9 @@ impl Store {
             to_json(&new.disk_rule),
             to_json(&new.layout),
             attempts_max,
-            new.requested_by
+            new.requested_by,
+            new.mode.as_str(),
+            to_json(&new.keep)
         )
         .execute(&mut *transaction)
         .await?;
@@ -168,8 +186,8 @@ impl Store {
     pub async fn deployment_get(&self, id: DeploymentId) -> Result<DeploymentRecord, StoreError> {
         sqlx::query_as!(
             DeploymentRow,
-            "SELECT id, node_id, image, agent_layer, disk_rule, layout, state, reason, attempt, attempts_max, progress,
-                    progress_at, outcome, requested_by, created_at, started_at, finished_at
+            "SELECT id, node_id, image, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
+                    progress, progress_at, outcome, requested_by, created_at, started_at, finished_at
              FROM deployments WHERE id = $1",
             id.0
         )
@@ -186,8 +204,8 @@ impl Store {
     pub async fn deployment_list(&self, node: NodeId) -> Result<Vec<DeploymentRecord>, StoreError> {
         sqlx::query_as!(
             DeploymentRow,
-            "SELECT id, node_id, image, agent_layer, disk_rule, layout, state, reason, attempt, attempts_max, progress,
-                    progress_at, outcome, requested_by, created_at, started_at, finished_at
+            "SELECT id, node_id, image, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
+                    progress, progress_at, outcome, requested_by, created_at, started_at, finished_at
              FROM deployments WHERE node_id = $1 ORDER BY created_at DESC LIMIT 100",
             node.0
         )
@@ -276,6 +294,36 @@ impl Store {
         new_stage.ok_or_else(|| StoreError::Conflict("the deployment does not run any more".to_owned()))
     }
 
+    /// The root filesystems that a node was given, by its newest deployments, the newest first; at most `count`.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn deployment_roots(&self, node: NodeId, count: usize) -> Result<Vec<Uuid>, StoreError> {
+        let mut roots: Vec<Uuid> = Vec::new();
+        for deployment in self.deployment_list(node).await? {
+            let root = deployment.layout.root_uuid;
+            if !roots.contains(&root) && roots.len() < count {
+                roots.push(root);
+            }
+        }
+        Ok(roots)
+    }
+
+    /// Keeps which root filesystem a deployment has, when it is an older one's.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn deployment_set_root(&self, id: DeploymentId, root: Uuid) -> Result<(), StoreError> {
+        sqlx::query!(
+            "UPDATE deployments SET layout = jsonb_set(layout, '{root_uuid}', to_jsonb($2::text)) WHERE id = $1",
+            id.0,
+            root.to_string()
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// Keeps the overlay a deployment rendered.
     ///
     /// # Errors
@@ -335,8 +383,8 @@ impl Store {
         .await?
         .ok_or_else(|| StoreError::not_found("deployment", id))?;
         let (state, reason, observed) = match outcome {
-            Outcome::Installed { files, bytes, .. } => {
-                let reason = format!("{files} files, {bytes} bytes written and checked");
+            Outcome::Installed { files, bytes, work, .. } => {
+                let reason = installed_text(*files, *bytes, work.as_ref());
                 (DeploymentState::Installed, reason, Observed::Installed)
             }
             Outcome::Failed { stage, reason } => {
@@ -502,6 +550,27 @@ impl Store {
         .await?;
         transaction.commit().await?;
         Ok(true)
+    }
+}
+
+/// What an installation came to, for people.
+fn installed_text(files: u64, bytes: u64, work: Option<&DiskWork>) -> String {
+    let total = format!("{files} files, {bytes} bytes written and checked");
+    let Some(work) = work else { return total };
+    let DiskWork {
+        bytes_fetched: fetched,
+        files_kept: kept,
+        files_written: written,
+        files_removed: removed,
+        reason,
+        ..
+    } = work;
+    match work.mode {
+        DeployMode::Wipe => format!("{total}, {fetched} bytes fetched; the disk was wiped: {reason}"),
+        DeployMode::InPlace => format!(
+            "{total}, {fetched} bytes fetched; in place: {kept} files of {} bytes kept, {written} written, {removed} removed",
+            work.bytes_kept
+        ),
     }
 }
 

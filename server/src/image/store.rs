@@ -38,6 +38,9 @@ const IMAGES_MAX: usize = 100_000;
 const MANIFEST: &str = "manifest.ndjson";
 const SIGNATURE: &str = "manifest.ndjson.minisig";
 const PACK_INDEX: &str = "packs.json";
+/// The same, as they travel (`manifest::squeeze`). Images from before they were made have none.
+const MANIFEST_SQUEEZED: &str = "manifest.ndjson.zst";
+const PACK_INDEX_SQUEEZED: &str = "packs.json.zst";
 
 /// Something the store could not do.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +127,10 @@ pub enum Document {
     Signature,
     /// Where each blob lies.
     PackIndex,
+    /// The manifest in one zstd frame.
+    ManifestSqueezed,
+    /// The pack index in one zstd frame.
+    PackIndexSqueezed,
 }
 
 impl Document {
@@ -134,6 +141,8 @@ impl Document {
             "manifest" => Some(Self::Manifest),
             "signature" => Some(Self::Signature),
             "packs" => Some(Self::PackIndex),
+            "manifest.zst" => Some(Self::ManifestSqueezed),
+            "packs.zst" => Some(Self::PackIndexSqueezed),
             _ => None,
         }
     }
@@ -143,6 +152,8 @@ impl Document {
             Self::Manifest => MANIFEST,
             Self::Signature => SIGNATURE,
             Self::PackIndex => PACK_INDEX,
+            Self::ManifestSqueezed => MANIFEST_SQUEEZED,
+            Self::PackIndexSqueezed => PACK_INDEX_SQUEEZED,
         }
     }
 }
@@ -229,8 +240,11 @@ impl ImageStore {
         for (name, bytes) in parts.artifacts {
             self.put(&artifact_path(image, name), bytes).await?;
         }
-        self.put(&document_path(image, PACK_INDEX), parts.packs.encode()?.into())
-            .await?;
+        let index: Bytes = parts.packs.encode()?.into();
+        for (name, text) in [(MANIFEST_SQUEEZED, &parts.manifest), (PACK_INDEX_SQUEEZED, &index)] {
+            self.put(&document_path(image, name), manifest::squeeze(text)?.into()).await?;
+        }
+        self.put(&document_path(image, PACK_INDEX), index).await?;
         self.put(&document_path(image, MANIFEST), parts.manifest).await?;
         let signature = parts.signature.as_str().to_owned();
         self.put(&document_path(image, SIGNATURE), signature.into()).await?;
@@ -364,7 +378,7 @@ impl ImageStore {
             }
         }
         self.delete(&document_path(image, SIGNATURE)).await?;
-        for name in [MANIFEST, PACK_INDEX] {
+        for name in [MANIFEST, PACK_INDEX, MANIFEST_SQUEEZED, PACK_INDEX_SQUEEZED] {
             self.delete(&document_path(image, name)).await?;
         }
         for name in [ArtifactName::Kernel, ArtifactName::Initramfs] {

@@ -27,6 +27,7 @@ fn installed() -> Outcome {
         bytes: 100,
         requests: 7,
         duration_secs: 3,
+        work: None,
     }
 }
 

@@ -3,6 +3,7 @@
 mod audit;
 mod boot;
 mod build;
+mod deployments;
 mod discovery;
 mod drift;
 mod images;
@@ -16,6 +17,7 @@ mod session;
 mod users;
 
 pub use audit::audit;
+pub use deployments::deployment;
 pub use discovery::{dhcp_servers, discovery, sightings};
 pub use drift::drift;
 pub use images::image;
