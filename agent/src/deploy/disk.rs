@@ -144,7 +144,10 @@ async fn over(
 ) -> anyhow::Result<Written> {
     tracker.stage(
         Stage::Partition,
-        format!("{} stays as it is divided, and what is right on it stays", target.describe()),
+        format!(
+            "{} stays as it is divided, and what is right on it stays",
+            target.describe()
+        ),
     );
     let (target, spec, layers, tracker) = (target.clone(), spec.clone(), Arc::clone(layers), tracker.clone());
     blocking(move || {
@@ -182,7 +185,9 @@ fn empty_esp(
     let esp = target.partition_node(1);
     match save(tree, &esp, Path::new(OLD_ESP), &layers.esp_mount, &manifests) {
         Ok(saved) => tracing::info!(saved, "files of the old EFI system partition"),
-        Err(error) => tracker.say(format!("nothing of the old EFI system partition is used again: {error:#}")),
+        Err(error) => tracker.say(format!(
+            "nothing of the old EFI system partition is used again: {error:#}"
+        )),
     }
     make_esp_again(target, plan, layout)
 }

@@ -116,9 +116,15 @@ impl Layers {
 /// The server's answer, or what does not fit; [`VerifyError`].
 pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyhow::Result<Layers> {
     let authority = &context.authority;
-    let image = layer(spec.image, ManifestKind::Os, &authority.image_key, &context.images, tracker)
-        .await
-        .with_context(|| format!("image {}", spec.image))?;
+    let image = layer(
+        spec.image,
+        ManifestKind::Os,
+        &authority.image_key,
+        &context.images,
+        tracker,
+    )
+    .await
+    .with_context(|| format!("image {}", spec.image))?;
     let agent = layer(
         spec.agent_layer,
         ManifestKind::Agent,

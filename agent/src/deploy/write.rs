@@ -206,8 +206,11 @@ impl<'a> Writer<'a> {
     fn use_again(&mut self, found: &mut Found<'_>) -> Result<(), WriteError> {
         let blobs: Vec<Digest> = self.files.keys().copied().filter(|blob| found.holds(blob)).collect();
         for blob in blobs {
-            let Some(entries) = self.files.remove(&blob) else { continue };
-            let Some((first, EntryKind::File(Some(content)))) = entries.first().map(|first| (*first, &first.kind)) else {
+            let Some(entries) = self.files.remove(&blob) else {
+                continue;
+            };
+            let Some((first, EntryKind::File(Some(content)))) = entries.first().map(|first| (*first, &first.kind))
+            else {
                 continue;
             };
             let file = found.place(self.tree, *content, first)?;

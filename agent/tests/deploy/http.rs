@@ -142,7 +142,10 @@ fn a_part_is_asked_for_by_its_range_and_goes_on_within_it() {
     let first = asked.recv().unwrap();
     assert!(first.contains(&format!("range: bytes={from}-{last}")), "{first}");
     let second = asked.recv().unwrap();
-    assert!(second.contains(&format!("range: bytes={}-{last}", from + 1000)), "{second}");
+    assert!(
+        second.contains(&format!("range: bytes={}-{last}", from + 1000)),
+        "{second}"
+    );
 }
 
 #[test]

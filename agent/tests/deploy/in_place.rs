@@ -68,7 +68,12 @@ fn listing(root: &Path) -> Vec<String> {
             };
             let name = path.strip_prefix(root).unwrap().display();
             let time = if meta.is_dir() { 0 } else { meta.mtime() };
-            lines.push(format!("{name} {:o} {} {} {time} {content}", meta.mode(), meta.uid(), meta.nlink()));
+            lines.push(format!(
+                "{name} {:o} {} {} {time} {content}",
+                meta.mode(),
+                meta.uid(),
+                meta.nlink()
+            ));
         }
     }
     lines.sort();
@@ -122,7 +127,10 @@ fn an_installation_over_itself_fetches_nothing_but_what_was_changed() {
     symlink("/etc/shadow", at("etc/mtab")).unwrap();
     let (_, bytes, _) = over(root.path(), &image, &index, &packs);
     assert_eq!(listing(root.path()), expected);
-    assert!((2 << 20..4 << 20).contains(&bytes), "the kernel's frames, and no more: {bytes}");
+    assert!(
+        (2 << 20..4 << 20).contains(&bytes),
+        "the kernel's frames, and no more: {bytes}"
+    );
 }
 
 #[test]
@@ -222,8 +230,18 @@ fn paths_to_keep_stay_where_the_image_allows_it_and_nowhere_else() {
         fs::write(at(path).join("file"), path).unwrap();
     }
     fs::write(at("var/lib/conf-again"), "mine").unwrap();
-    over_keeping(root.path(), &image, &index, &packs, &["/home/alice", "/etc/mine", "/var/lib"]).unwrap();
-    assert_eq!(fs::read_to_string(at("home/alice/data/file")).unwrap(), "home/alice/data");
+    over_keeping(
+        root.path(),
+        &image,
+        &index,
+        &packs,
+        &["/home/alice", "/etc/mine", "/var/lib"],
+    )
+    .unwrap();
+    assert_eq!(
+        fs::read_to_string(at("home/alice/data/file")).unwrap(),
+        "home/alice/data"
+    );
     assert_eq!(fs::read_to_string(at("var/lib/db/x/file")).unwrap(), "var/lib/db/x");
     assert!(!at("home/bob").exists() && !at("etc/mine").exists());
     // What the image lists is the image's, wherever it lies.

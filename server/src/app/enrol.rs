@@ -8,8 +8,8 @@ use lifecycle::placement::is_identity;
 use lifecycle::{NodeState, Observed};
 use manifest::Digest;
 use protocol::latest::{
-    Claim, ClaimReply, DeployMode, DeploySpec, DiskWork, Inventory, LldpListening, Outcome, Progress, RenderReply, RenderRequest,
-    RenderedFile, Task,
+    Claim, ClaimReply, DeployMode, DeploySpec, DiskWork, Inventory, LldpListening, Outcome, Progress, RenderReply,
+    RenderRequest, RenderedFile, Task,
 };
 use protocol::limits::KNOWN_ROOTS_MAX;
 use protocol::{DeploymentId, NodeId};
@@ -374,8 +374,15 @@ pub async fn render(
         .map_err(|_| AppError::Invalid("boot_mac: expected a MAC address".to_owned()))?;
     let mut layout = deployment.layout;
     if let Some(root) = request.root_uuid.filter(|root| *root != layout.root_uuid) {
-        if !app.store.deployment_roots(ramdisk.node, KNOWN_ROOTS_MAX).await?.contains(&root) {
-            return Err(AppError::Invalid(format!("root_uuid {root}: expected one that this node was given")));
+        if !app
+            .store
+            .deployment_roots(ramdisk.node, KNOWN_ROOTS_MAX)
+            .await?
+            .contains(&root)
+        {
+            return Err(AppError::Invalid(format!(
+                "root_uuid {root}: expected one that this node was given"
+            )));
         }
         app.store.deployment_set_root(id, root).await?;
         layout.root_uuid = root;

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use lifecycle::burn_in::Standing;
-use protocol::latest::{DeployMode, Inventory, JobOutcome, NotLookedAt, Outcome, Progress, RepairStep, ScanSummary, TestOrder, TestResult};
+use protocol::latest::{
+    DeployMode, Inventory, JobOutcome, NotLookedAt, Outcome, Progress, RepairStep, ScanSummary, TestOrder, TestResult,
+};
 use serde::Deserialize;
 
 /// A node.

@@ -242,7 +242,8 @@ impl ImageStore {
         }
         let index: Bytes = parts.packs.encode()?.into();
         for (name, text) in [(MANIFEST_SQUEEZED, &parts.manifest), (PACK_INDEX_SQUEEZED, &index)] {
-            self.put(&document_path(image, name), manifest::squeeze(text)?.into()).await?;
+            self.put(&document_path(image, name), manifest::squeeze(text)?.into())
+                .await?;
         }
         self.put(&document_path(image, PACK_INDEX), index).await?;
         self.put(&document_path(image, MANIFEST), parts.manifest).await?;

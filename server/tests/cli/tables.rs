@@ -183,7 +183,10 @@ fn deployments() {
         "work": { "mode": "in_place", "reason": "the disk has this node's root filesystem", "bytes_fetched": 3_500_000,
                   "bytes_kept": 362_000_000, "files_kept": 9_900, "files_written": 160, "files_removed": 41 },
     });
-    check("deployment_in_full", &render::deployment_in_full(&view(&done), &context(None)));
+    check(
+        "deployment_in_full",
+        &render::deployment_in_full(&view(&done), &context(None)),
+    );
 }
 
 #[test]

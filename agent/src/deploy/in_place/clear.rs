@@ -32,7 +32,10 @@ impl Clearing<'_, '_> {
     /// Clears the tree.
     pub(super) fn run(mut self, found: &mut Found<'_>) -> Result<(), TreeError> {
         let sizes: HashSet<u64> = self.missing.values().copied().collect();
-        let folders = self.wanted.iter().filter(|(_, entry)| entry.kind == EntryKind::Directory);
+        let folders = self
+            .wanted
+            .iter()
+            .filter(|(_, entry)| entry.kind == EntryKind::Directory);
         let mut folders: Vec<TreePath> = folders.map(|(path, _)| (*path).clone()).collect();
         folders.reverse();
         // Folders on the way to what is kept come to the end of the list and are looked at next.
@@ -66,7 +69,11 @@ impl Clearing<'_, '_> {
 
     fn fate(&self, found: &Found<'_>, path: &TreePath) -> Fate {
         if self.wanted.contains_key(path) {
-            return if found.is_settled(path) { Fate::Stays } else { Fate::Goes };
+            return if found.is_settled(path) {
+                Fate::Stays
+            } else {
+                Fate::Goes
+            };
         }
         // mke2fs makes it and e2fsck needs it; what it holds goes.
         if path.as_bytes() == b"/lost+found" {
@@ -141,7 +148,9 @@ impl Clearing<'_, '_> {
         file: File,
         size: u64,
     ) -> Result<bool, Errno> {
-        let Some(digest) = keep::digest_of(&file, size) else { return Ok(false) };
+        let Some(digest) = keep::digest_of(&file, size) else {
+            return Ok(false);
+        };
         let content = FileContent { size, digest };
         if self.missing.get(&content.digest) != Some(&size) {
             return Ok(false);

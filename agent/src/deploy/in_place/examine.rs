@@ -23,14 +23,16 @@ const CHECKED: [i32; 2] = [0, 1];
 
 /// An installation that can be gone on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::deploy) struct Examined {
+pub struct Examined {
     /// Its root filesystem.
-    pub(in crate::deploy) root: Uuid,
+    pub root: Uuid,
 }
 
-/// Looks at the disk without changing anything; otherwise the reason why it is to be wiped. `known`: root filesystems
-/// that this node was given. Blocks.
-pub(in crate::deploy) fn examine(target: &Target, plan: &DiskPlan, known: &[Uuid]) -> Result<Examined, String> {
+/// Looks at the disk without changing anything. `known`: root filesystems that this node was given. Blocks.
+///
+/// # Errors
+/// The reason why it is to be wiped.
+pub fn examine(target: &Target, plan: &DiskPlan, known: &[Uuid]) -> Result<Examined, String> {
     if known.is_empty() {
         return Err("this node was not installed before".to_owned());
     }
@@ -94,9 +96,11 @@ fn table(target: &Target, plan: &DiskPlan) -> Result<(), String> {
     }
 }
 
-/// Checks the root filesystem and lets e2fsck correct what a cut of the power leaves; otherwise the reason why it is to
-/// be wiped. Blocks.
-pub(in crate::deploy) fn check_filesystem(target: &Target) -> Result<(), String> {
+/// Checks the root filesystem, and lets e2fsck correct what a cut of the power leaves. Blocks.
+///
+/// # Errors
+/// The reason why it is to be wiped.
+pub fn check_filesystem(target: &Target) -> Result<(), String> {
     let node = target.partition_node(2);
     let path = node.to_str().unwrap_or_default();
     let done = run("e2fsck", &["-f", "-p", path], CHECK_LIMIT).map_err(|error| crate::deploy::chain(&error))?;

@@ -131,9 +131,12 @@ pub(super) fn remove_xattrs(place: &impl AsFd) -> bool {
 }
 
 fn remove_all(place: &impl AsFd, names: &[Vec<u8>]) -> bool {
-    names
-        .iter()
-        .all(|name| matches!(rustix::fs::fremovexattr(place, name.as_slice()), Ok(()) | Err(Errno::NODATA)))
+    names.iter().all(|name| {
+        matches!(
+            rustix::fs::fremovexattr(place, name.as_slice()),
+            Ok(()) | Err(Errno::NODATA)
+        )
+    })
 }
 
 /// Names of all extended attributes; `None` when they cannot be listed.

@@ -28,7 +28,7 @@ use super::tree::{Tree, TreeError};
 use super::write::{WriteError, copy_content};
 use stash::Stash;
 
-pub(super) use examine::{Examined, check_filesystem, examine};
+pub use examine::{Examined, check_filesystem, examine};
 pub(super) use old_esp::save;
 
 /// What an old tree has of the new one.

@@ -35,14 +35,20 @@ fn copy(tree: &Tree, at: &Path, esp: &TreePath, layers: &[&Manifest]) -> anyhow:
     let mut stash = Stash::make(tree)?;
     let mut saved = 0;
     for entry in layers.iter().flat_map(|layer| &layer.entries) {
-        let EntryKind::File(Some(content)) = entry.kind else { continue };
+        let EntryKind::File(Some(content)) = entry.kind else {
+            continue;
+        };
         if !entry.path.is_within(esp) || content.size == 0 || stash.holds(&content.digest) {
             continue;
         }
         let path = TreePath::from_bytes(&entry.path.as_bytes()[esp.as_bytes().len()..])?;
-        let Ok(file) = old.open_here(&path, OFlags::RDONLY | OFlags::NOFOLLOW) else { continue };
+        let Ok(file) = old.open_here(&path, OFlags::RDONLY | OFlags::NOFOLLOW) else {
+            continue;
+        };
         let file = std::fs::File::from(file);
-        if file.metadata().is_ok_and(|found| found.is_file() && found.len() == content.size)
+        if file
+            .metadata()
+            .is_ok_and(|found| found.is_file() && found.len() == content.size)
             && stash.take_copy(&file, content)?
         {
             saved += 1;

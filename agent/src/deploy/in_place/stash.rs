@@ -127,7 +127,11 @@ impl Stash {
                 .map_err(failed(&path, "removing old contents"))?;
         }
         drop(self.folder);
-        tree.remove_folder(&path.join(NAME.as_bytes()).map_err(|_| failed(&path, "naming a folder")(Errno::INVAL))?)
+        tree.remove_folder(
+            &path
+                .join(NAME.as_bytes())
+                .map_err(|_| failed(&path, "naming a folder")(Errno::INVAL))?,
+        )
     }
 
     /// Takes a copy of a file in, if its content is the blob; whether it was.

@@ -56,7 +56,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Superblock, String> {
     }
     let high = if incompat & 0x80 == 0 { 0 } else { u32_at(0x150)? };
     let blocks = (u64::from(high) << 32) | u64::from(u32_at(0x4)?);
-    let uuid = bytes.get(0x68..0x78).and_then(|field| uuid::Uuid::from_slice(field).ok());
+    let uuid = bytes
+        .get(0x68..0x78)
+        .and_then(|field| uuid::Uuid::from_slice(field).ok());
     Ok(Superblock {
         uuid: uuid.ok_or_else(short)?,
         size_bytes: blocks.saturating_mul(4_096),

@@ -3,6 +3,7 @@
 mod again;
 mod appliance;
 mod arm64;
+mod bench_deploy;
 mod boot_kind;
 mod boot_question;
 mod burn_in;
@@ -15,6 +16,7 @@ mod fleet;
 mod images;
 mod install;
 mod neighbours;
+mod reimage;
 mod relay;
 mod rescue;
 mod run;
@@ -57,7 +59,7 @@ const LOSSY: Rates = Rates {
 };
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 16] = [
+pub const SCENARIOS: [(&str, &str); 17] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -113,6 +115,10 @@ pub const SCENARIOS: [(&str, &str); 16] = [
         "a running node whose firmware starts from its disk is installed again, without a BMC",
     ),
     (
+        "reimage",
+        "a node that was worked on goes to another image in place; on the way back its power is cut, and it ends right",
+    ),
+    (
         "other-firmware",
         "a node installed by one firmware starts by the other, and by the first again, with zero drift",
     ),
@@ -163,6 +169,7 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "rescue" => rescue::play(&options.environment, options.firmware),
         "burn-in" => burn_in::play(&options.environment, options.firmware),
         "reimage-by-agent" => again::by_agent(&options.environment, options.firmware),
+        "reimage" => reimage::play(&options.environment, options.firmware),
         "baseline-suspect" => fleet::baseline_suspect(&options.environment),
         "kill-server" => crash::kill(&options.environment, Victim::Server),
         "kill-postgres" => crash::kill(&options.environment, Victim::Postgres),
@@ -197,6 +204,15 @@ fn run_folder(environment: &LabEnvironment, purpose: &str) -> Result<PathBuf> {
         .arg(folder.join("operator"));
     run_checked(&mut keygen, Duration::from_secs(20))?;
     Ok(folder)
+}
+
+/// Measures writing an image on a node, for `cargo xtask bench deploy`.
+///
+/// # Errors
+/// As [`run_e2e`].
+pub fn run_bench_deploy(environment: &LabEnvironment, rounds: u32) -> Result<Value> {
+    environment.check()?;
+    bench_deploy::measure(environment, rounds)
 }
 
 /// Plays the demonstration and, unless `once`, stays until Ctrl-C.

@@ -48,7 +48,12 @@ mod tests {
 
     #[test]
     fn what_is_new_comes_first_and_paths_keep_their_order() {
-        let entries = [file("/a", "old"), file("/b", "new"), file("/c", "old2"), file("/d", "new2")];
+        let entries = [
+            file("/a", "old"),
+            file("/b", "new"),
+            file("/c", "old2"),
+            file("/d", "new2"),
+        ];
         let earlier = ["old", "old2"].map(|text| Digest::of(text.as_bytes())).into();
         let order: Vec<String> = packing_order(&entries, &earlier)
             .iter()

@@ -49,7 +49,10 @@ impl PackIndex {
         for (number, pack) in self.packs.iter().enumerate() {
             runs.extend(needed_runs(number, pack, &is_needed));
         }
-        let mut gaps: Vec<u64> = runs.windows(2).filter_map(|pair| self.gap(&pair[0], &pair[1])).collect();
+        let mut gaps: Vec<u64> = runs
+            .windows(2)
+            .filter_map(|pair| self.gap(&pair[0], &pair[1]))
+            .collect();
         // Joining all gaps up to this one leaves few enough parts.
         let excess = runs.len().saturating_sub(parts_max);
         let mut limit = GAP_BYTES_MAX;
@@ -251,7 +254,12 @@ mod tests {
     fn a_small_gap_costs_less_than_a_request() {
         // Frames of zeros are a few bytes.
         let zeros = vec![0_u8; 4 * FRAME_BYTES];
-        let blobs = [noise(FRAME_BYTES, 1), zeros, noise(FRAME_BYTES, 2), noise(FRAME_BYTES, 3)];
+        let blobs = [
+            noise(FRAME_BYTES, 1),
+            zeros,
+            noise(FRAME_BYTES, 2),
+            noise(FRAME_BYTES, 3),
+        ];
         let (index, _) = packed(&blobs);
         let needed = [Digest::of(&blobs[0]), Digest::of(&blobs[2])];
         let parts = index.parts(|blob| needed.contains(blob), 1000);

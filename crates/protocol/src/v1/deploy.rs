@@ -61,7 +61,9 @@ impl DeployMode {
     /// The mode with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::InPlace, Self::Wipe].into_iter().find(|mode| mode.as_str() == name)
+        [Self::InPlace, Self::Wipe]
+            .into_iter()
+            .find(|mode| mode.as_str() == name)
     }
 
     const fn of_old_servers() -> Self {

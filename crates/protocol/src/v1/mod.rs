@@ -15,7 +15,8 @@ pub use burn_in::{
     BurnIn, BurnInReply, Figure, LinkLayer, Port, TestKind, TestOrder, TestOutcome, TestProgress, TestResult,
 };
 pub use deploy::{
-    Authority, DeployMode, DeploySpec, DiskRule, DiskWork, Layout, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Stage,
+    Authority, DeployMode, DeploySpec, DiskRule, DiskWork, Layout, Outcome, Progress, RenderReply, RenderRequest,
+    RenderedFile, Stage,
 };
 pub use inventory::{Cpu, Disk, Dmi, Inventory, LldpListening, Neighbour, Nic, PciDevice};
 pub use job::{Job, JobOutcome, RepairStep, SecretDigestKey, SignedJob, StepOutcome, StepResult, Verb};

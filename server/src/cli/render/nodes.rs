@@ -362,9 +362,15 @@ pub fn deployment_in_full(deployment: &Deployment, context: &Context) -> String 
         ("image", deployment.image.clone()),
         ("state", deployment.state.clone()),
         ("reason", deployment.reason.clone()),
-        ("attempt", format!("{} of {}", deployment.attempt, deployment.attempts_max)),
+        (
+            "attempt",
+            format!("{} of {}", deployment.attempt, deployment.attempts_max),
+        ),
         ("asked for", asked),
-        ("by", format!("{}, {}", deployment.requested_by, context.age(deployment.created_at))),
+        (
+            "by",
+            format!("{}, {}", deployment.requested_by, context.age(deployment.created_at)),
+        ),
         ("progress", progress(deployment)),
     ];
     if let Some(Outcome::Installed {
@@ -379,7 +385,10 @@ pub fn deployment_in_full(deployment: &Deployment, context: &Context) -> String 
             DeployMode::Wipe => "wiped",
         };
         lines.push(("done", format!("{done}, in {duration_secs} s: {}", work.reason)));
-        lines.push(("fetched", format!("{} in {requests} requests", size_text(work.bytes_fetched))));
+        lines.push((
+            "fetched",
+            format!("{} in {requests} requests", size_text(work.bytes_fetched)),
+        ));
         let kept = format!("{} files, {}", work.files_kept, size_text(work.bytes_kept));
         lines.push(("kept", kept));
         lines.push(("written", format!("{} files", work.files_written)));

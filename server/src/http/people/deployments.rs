@@ -64,7 +64,8 @@ pub(super) async fn node_deploy(
         // Before anything is ordered: a deployment that nobody can start now is not what was asked for.
         boot_orders::agent_check(&app.store.node_get(node).await?, OffsetDateTime::now_utc())?;
     }
-    let deployment = deployments::request(&app, node, &image, disk, old, despite_burn_in.as_deref(), &user.name).await?;
+    let deployment =
+        deployments::request(&app, node, &image, disk, old, despite_burn_in.as_deref(), &user.name).await?;
     if restart {
         boot_orders::restart(&app, node, &user.name).await?;
     }
