@@ -13,6 +13,7 @@
 pub mod command;
 pub mod derived;
 pub mod environment;
+pub mod fat;
 pub mod forward;
 pub mod interrupt;
 pub mod netns;

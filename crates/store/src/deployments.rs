@@ -2,13 +2,14 @@
 
 use lifecycle::{AttemptEnd, DeploymentState, NodeState, Observed, Step};
 use manifest::{Digest, TreePath};
-use protocol::latest::{DeployMode, DiskRule, DiskWork, Layout, Outcome, Progress};
+use protocol::latest::{DeployMode, DiskRule, Layout, Outcome, Progress};
 use protocol::{DeploymentId, NodeId};
 use serde::Serialize;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::deployment_disks::installed_text;
 use crate::error::{digest, json, to_json};
 use crate::nodes::step_node;
 use crate::{Store, StoreError};
@@ -294,36 +295,6 @@ impl Store {
         new_stage.ok_or_else(|| StoreError::Conflict("the deployment does not run any more".to_owned()))
     }
 
-    /// The root filesystems that a node was given, by its newest deployments, the newest first; at most `count`.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn deployment_roots(&self, node: NodeId, count: usize) -> Result<Vec<Uuid>, StoreError> {
-        let mut roots: Vec<Uuid> = Vec::new();
-        for deployment in self.deployment_list(node).await? {
-            let root = deployment.layout.root_uuid;
-            if !roots.contains(&root) && roots.len() < count {
-                roots.push(root);
-            }
-        }
-        Ok(roots)
-    }
-
-    /// Keeps which root filesystem a deployment has, when it is an older one's.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn deployment_set_root(&self, id: DeploymentId, root: Uuid) -> Result<(), StoreError> {
-        sqlx::query!(
-            "UPDATE deployments SET layout = jsonb_set(layout, '{root_uuid}', to_jsonb($2::text)) WHERE id = $1",
-            id.0,
-            root.to_string()
-        )
-        .execute(&self.pool)
-        .await?;
-        Ok(())
-    }
-
     /// Keeps the overlay a deployment rendered.
     ///
     /// # Errors
@@ -550,27 +521,6 @@ impl Store {
         .await?;
         transaction.commit().await?;
         Ok(true)
-    }
-}
-
-/// What an installation came to, for people.
-fn installed_text(files: u64, bytes: u64, work: Option<&DiskWork>) -> String {
-    let total = format!("{files} files, {bytes} bytes written and checked");
-    let Some(work) = work else { return total };
-    let DiskWork {
-        bytes_fetched: fetched,
-        files_kept: kept,
-        files_written: written,
-        files_removed: removed,
-        reason,
-        ..
-    } = work;
-    match work.mode {
-        DeployMode::Wipe => format!("{total}, {fetched} bytes fetched; the disk was wiped: {reason}"),
-        DeployMode::InPlace => format!(
-            "{total}, {fetched} bytes fetched; in place: {kept} files of {} bytes kept, {written} written, {removed} removed",
-            work.bytes_kept
-        ),
     }
 }
 

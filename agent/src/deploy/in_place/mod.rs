@@ -6,8 +6,8 @@
 //! name) is moved instead of fetched.
 //!
 //! Invariants: only a filesystem that this node was given by an earlier deployment is touched ([`examine`]); the EFI
-//! system partition is made anew before the root is changed and gets its configuration last, so that no loader starts a
-//! half-written root; whatever is on the disk when the power goes, the next attempt begins here again and hashes again.
+//! system partition is made anew before anything is taken from the root, and gets its configuration last, so that no
+//! loader starts a half-written root; whatever is on the disk when the power goes, the next attempt begins here again and hashes again.
 //!
 //! Refused: comparing with what the old manifest said of the disk. It saves reading, and it believes a machine that may
 //! have been changed by whoever it is installed against.

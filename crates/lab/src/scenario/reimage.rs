@@ -2,14 +2,12 @@
 
 use super::run::{IMAGE, NODE_NAME, Run};
 use super::{BootKind, images, step};
-use crate::command::run_checked;
 use crate::environment::LabEnvironment;
+use crate::fat;
 use crate::ssh::SshTarget;
 use crate::wait::wait_until;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 /// The second image: the first one with a package more and a file of its own.
@@ -38,7 +36,7 @@ const LEFT: &str = "ls -d /etc/cron.d-left /opt/left /root/.bash_history /var/tm
                     test -x /usr/bin/ping || echo no ping; true";
 /// Where the ESP begins on the disk, in bytes, and the file without which no loader starts anything.
 const ESP_AT: u64 = 2 << 20;
-const LOADER_CONFIGURATION: &str = "EFI/debian/grub.cfg";
+const LOADER_CONFIGURATION: [&[u8; 11]; 3] = [b"EFI        ", b"DEBIAN     ", b"GRUB    CFG"];
 
 /// The `reimage` scenario.
 pub(super) fn play(environment: &LabEnvironment, kind: BootKind) -> Result<Value> {
@@ -60,6 +58,11 @@ pub(super) fn play(environment: &LabEnvironment, kind: BootKind) -> Result<Value
     for command in DIRT {
         on_node(&run, &ssh, command)?;
     }
+    let disk = run.machine.spec().disks.first().context("a disk")?.path.clone();
+    ensure!(
+        fat::has_path(&disk, ESP_AT, &LOADER_CONFIGURATION)?,
+        "an installed disk has no loader configuration"
+    );
     step("the node was worked on; now the second image, in place");
     to_image(&mut run, SECOND)?;
     let second = newest_work(&run)?;
@@ -84,8 +87,7 @@ pub(super) fn play(environment: &LabEnvironment, kind: BootKind) -> Result<Value
     deploy(&run, IMAGE)?;
     let cut_at = wait_writing(&mut run)?;
     run.cut_power()?;
-    let disk = run.machine.spec().disks.first().context("a disk")?.path.clone();
-    let starts = has_loader_configuration(&disk, &run.folder().join("esp"))?;
+    let starts = fat::has_path(&disk, ESP_AT, &LOADER_CONFIGURATION)?;
     ensure!(!starts, "a loader would start a half-written root");
     step(&format!("cut: {cut_at}; nothing on the disk starts it"));
     run.power_on()?;
@@ -180,20 +182,4 @@ fn on_node(run: &Run, ssh: &SshTarget, command: &str) -> Result<String> {
         ended.stderr.trim()
     );
     Ok(ended.stdout.trim().to_owned())
-}
-
-/// Whether the ESP of a disk whose machine is off has what its loaders need.
-fn has_loader_configuration(disk: &Path, at: &Path) -> Result<bool> {
-    std::fs::create_dir_all(at)?;
-    let options = format!("ro,loop,offset={ESP_AT}");
-    run_checked(
-        Command::new("mount")
-            .args(["-t", "vfat", "-o", &options])
-            .arg(disk)
-            .arg(at),
-        COMMAND_LIMIT,
-    )?;
-    let found = at.join(LOADER_CONFIGURATION).exists();
-    run_checked(Command::new("umount").arg(at), COMMAND_LIMIT)?;
-    Ok(found)
 }
