@@ -208,15 +208,21 @@ impl Api {
         }
     }
 
-    /// GET as a stream, from byte `from` on.
+    /// GET as a stream, from byte `from` on, up to before byte `end` where that is given. A server may send more than
+    /// was asked for: all of it, with status 200.
     ///
     /// # Errors
     /// [`ApiError`] when the server does not answer 2xx.
-    pub async fn get_stream(&self, path: &str, from: u64) -> Result<reqwest::Response, ApiError> {
+    pub async fn get_stream(&self, path: &str, from: u64, end: Option<u64>) -> Result<reqwest::Response, ApiError> {
         let url = self.url(path);
         let mut request = self.client.get(&url);
-        if from > 0 {
-            request = request.header("range", format!("bytes={from}-"));
+        let range = match end {
+            // RFC 9110, 14.1.2: the last position is included.
+            Some(end) => Some(format!("bytes={from}-{}", end.saturating_sub(1))),
+            None => (from > 0).then(|| format!("bytes={from}-")),
+        };
+        if let Some(range) = range {
+            request = request.header("range", range);
         }
         self.checked(&url, request).await
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use plumbline_agent::deploy::image;
 use plumbline_agent::{ramdisk, service};
 use tracing_subscriber::EnvFilter;
 
@@ -26,6 +27,23 @@ enum Command {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Write an image into a folder as the deployer does, and print what it took as JSON.
+    WriteImage {
+        /// Base URL of a boot listener (http://10.77.0.1:8081).
+        #[arg(long)]
+        from: String,
+        /// Digest of the image.
+        #[arg(long)]
+        image: manifest::Digest,
+        /// Public key that signs it.
+        #[arg(long)]
+        key: String,
+        /// Use what is right in the folder, and remove everything else that is in it.
+        #[arg(long)]
+        over: bool,
+        /// An existing folder.
+        folder: PathBuf,
     },
     /// The worker of the deployer ramdisk; process 1 of the ramdisk starts it.
     #[command(hide = true)]
@@ -51,6 +69,24 @@ fn main() -> anyhow::Result<()> {
         match arguments.command {
             Command::Run => service::run(&arguments.config).await,
             Command::Scan { json } => service::scan_once(&arguments.config, json).await,
+            Command::WriteImage {
+                from,
+                image,
+                key,
+                over,
+                folder,
+            } => {
+                let wanted = image::Wanted {
+                    from,
+                    image,
+                    key,
+                    folder,
+                    over,
+                };
+                let taken = image::write(&wanted).await?;
+                println!("{}", serde_json::to_string(&taken)?);
+                Ok(())
+            }
             Command::Ramdisk => ramdisk::work().await,
         }
     });

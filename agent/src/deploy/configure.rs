@@ -48,14 +48,15 @@ pub enum OverlayError {
 /// Files made on this machine, by their paths.
 pub type Made = BTreeMap<&'static str, Vec<u8>>;
 
-/// Makes the keys, has the layer rendered, and writes it.
+/// Makes the keys, has the layer rendered, and writes it. The server is told of the disk, and of the root filesystem that
+/// was on it before.
 ///
 /// # Errors
 /// The server's refusal, [`OverlayError`], or [`TreeError`].
 pub async fn run(
     spec: &DeploySpec,
     context: &Context,
-    disk: Disk,
+    (disk, root_uuid): (Disk, Option<uuid::Uuid>),
     layers: &Arc<Layers>,
     tree: &Arc<Tree>,
     tracker: &Tracker,
@@ -67,6 +68,7 @@ pub async fn run(
         ssh_host_keys: vec![host_key.public.clone()],
         agent_certificate_request: agent_key.request.clone(),
         disk,
+        root_uuid,
     };
     let reply = render(spec, context, &request, tracker).await?;
     let overlay = Manifest::decode(reply.overlay_manifest.as_bytes()).context("the rendered manifest")?;

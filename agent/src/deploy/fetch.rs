@@ -4,7 +4,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manifest::packs::PackInfo;
+use manifest::packs::Part;
 use protocol::latest::paths;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -33,7 +33,10 @@ pub async fn bytes(images: &Api, path: &str, limit: usize, tracker: &Tracker) ->
     loop {
         tracker.count_request();
         let error = match images.get_bytes(path, limit).await {
-            Ok(bytes) => return Ok(bytes),
+            Ok(bytes) => {
+                tracker.count_fetched(bytes.len() as u64);
+                return Ok(bytes);
+            }
             Err(error) => error,
         };
         let Some(pause) = patience.pause(&error, Instant::now()) else {
@@ -101,9 +104,9 @@ impl HttpPacks {
 }
 
 impl PackSource for HttpPacks {
-    fn open(&self, pack: &PackInfo, again: u32) -> Box<dyn Read + Send> {
+    fn open(&self, part: &Part<'_>, again: u32) -> Box<dyn Read + Send> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let mut path = format!("{}/{}", paths::PACKS, pack.digest);
+        let mut path = format!("{}/{}", paths::PACKS, part.info.digest);
         if again > 0 {
             // Whatever stands between here and the server must not answer with the same damage.
             path.push_str(&format!("?again={again}"));
@@ -111,7 +114,9 @@ impl PackSource for HttpPacks {
         let download = Download {
             images: self.images.clone(),
             path,
-            size: pack.size,
+            begin: part.offset,
+            end: (!part.is_whole).then(|| part.offset.saturating_add(part.info.size)),
+            size: part.info.size,
             at: 0,
             sender,
             tracker: self.tracker.clone(),
@@ -128,14 +133,19 @@ impl PackSource for HttpPacks {
 struct Download {
     images: Api,
     path: String,
+    /// Where in the pack the part begins.
+    begin: u64,
+    /// Where in the pack it ends, when it is not all of it.
+    end: Option<u64>,
     size: u64,
+    /// Bytes of the part so far.
     at: u64,
     sender: mpsc::Sender<std::io::Result<Bytes>>,
     tracker: Tracker,
 }
 
 impl Download {
-    /// Streams the pack; after a break it goes on where it stopped.
+    /// Streams the part; after a break it goes on where it stopped.
     async fn run(mut self) {
         let mut patience = Patience::new(Instant::now());
         loop {
@@ -158,15 +168,17 @@ impl Download {
     }
 
     async fn receive(&mut self) -> Result<(), ApiError> {
-        let mut response = self.images.get_stream(&self.path, self.at).await?;
+        let from = self.begin.saturating_add(self.at);
+        let mut response = self.images.get_stream(&self.path, from, self.end).await?;
         // A server or cache without ranges begins at the beginning.
-        let mut skip = if response.status().as_u16() == 206 { 0 } else { self.at };
+        let mut skip = if response.status().as_u16() == 206 { 0 } else { from };
         loop {
             let piece = response.chunk().await.map_err(|source| ApiError::Transport {
                 url: self.path.clone(),
                 source,
             })?;
             let Some(mut piece) = piece else { return Ok(()) };
+            self.tracker.count_fetched(piece.len() as u64);
             let skipped = skip.min(piece.len() as u64);
             skip -= skipped;
             let _ = piece.split_to(usize::try_from(skipped).unwrap_or(usize::MAX));

@@ -26,12 +26,27 @@ pub fn settle(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As [`check_all`] for a tree on one filesystem, and flushes that. Files that a node makes or is given are not there.
+/// Blocks.
+///
+/// # Errors
+/// As [`settle`].
+pub fn settle_folder(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
+    check_merged(tree, layers, |entry| !matches!(entry.kind, EntryKind::File(None)))?;
+    tree.flush(&TreePath::root())?;
+    Ok(())
+}
+
 /// Gives folders their metadata and checks types and sizes of all paths (contents were hashed while they were written).
 /// Later manifests win, path by path. Blocks.
 ///
 /// # Errors
 /// The first path that is not as it should be.
 pub fn check_all(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
+    check_merged(tree, layers, |_| true)
+}
+
+fn check_merged(tree: &Tree, layers: &[&Manifest], is_here: impl Fn(&Entry) -> bool) -> anyhow::Result<()> {
     let mut merged: BTreeMap<&TreePath, &Entry> = BTreeMap::new();
     for entry in layers.iter().flat_map(|layer| &layer.entries) {
         merged.insert(&entry.path, entry);
@@ -49,7 +64,7 @@ pub fn check_all(tree: &Tree, layers: &[&Manifest]) -> anyhow::Result<()> {
     for entry in merged.values().rev().filter(|entry| entry.kind == EntryKind::Directory) {
         tree.finish_folder(entry)?;
     }
-    for entry in merged.values() {
+    for entry in merged.values().filter(|entry| is_here(entry)) {
         check(tree, entry)?;
     }
     Ok(())

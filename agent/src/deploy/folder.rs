@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use protocol::latest::{DeploySpec, Disk, Stage};
+use protocol::latest::{DeployMode, DeploySpec, Disk, Stage};
 
+use super::disk::write_fresh;
+use super::in_place::Counts;
 use super::progress::Tracker;
 use super::tree::Tree;
-use super::write::write_layer;
 use super::{Context, Failure, HttpPacks, Installed, blocking, bounded, configure, finish, verify};
 
 /// Installs into `folder`, which is there and empty: manifests are fetched and verified, files written and checked, the
@@ -52,23 +53,13 @@ async fn stages(
     let runtime = tokio::runtime::Handle::current();
     let source = HttpPacks::new(context.images.clone(), runtime, tracker.clone());
     let (written, from, progress) = (Arc::clone(&layers), Arc::clone(&tree), tracker.clone());
-    blocking(move || {
-        for layer in [&written.image, &written.agent] {
-            write_layer(&from, &layer.manifest, &layer.index, &source, &progress)?;
-        }
-        Ok(())
-    })
-    .await?;
+    blocking(move || write_fresh(&from, &written.all(), &source, &progress)).await?;
 
     tracker.stage(Stage::Configure, "rendering the node's configuration");
-    let overlay = configure::run(spec, context, disk, &layers, &tree, tracker).await?;
+    let overlay = configure::run(spec, context, (disk, None), &layers, &tree, tracker).await?;
 
     tracker.stage(Stage::Finish, "checking");
     blocking(move || finish::check_all(&tree, &[&layers.image.manifest, &layers.agent.manifest, &overlay])).await?;
-    let done = tracker.snapshot();
-    Ok(Installed {
-        files: done.files_done,
-        bytes: done.bytes_done,
-        requests: tracker.requests(),
-    })
+    let reason = "a folder for a simulated node".to_owned();
+    Ok(Installed::of(tracker, DeployMode::Wipe, reason, Counts::default()))
 }

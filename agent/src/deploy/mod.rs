@@ -5,16 +5,19 @@
 //! is a function of values; programs and devices are touched in thin layers around them.
 //!
 //! Invariants: nothing is written before both manifests are verified; nothing outside the chosen disk is touched; every
-//! byte of content is hashed against the signed manifest while it is written; [`Installed`] exists only when all was
-//! done, flushed and unmounted.
+//! byte of content is hashed against the signed manifest while it is written, or where it was found; [`Installed`] exists
+//! only when all was done, flushed and unmounted.
 
 mod bios_boot;
 pub mod configure;
+mod disk;
 mod disk_choice;
 mod fetch;
 pub mod finish;
 mod folder;
 pub(crate) mod holders;
+pub mod image;
+pub mod in_place;
 pub mod keys;
 mod mounted;
 mod partition;
@@ -30,11 +33,10 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
-use protocol::latest::{Authority, DeploySpec, Disk, Stage};
+use protocol::latest::{Authority, DeployMode, DeploySpec, Disk, DiskWork, Stage};
 
 use crate::api::Api;
 use crate::ramdisk::{Console, inventory};
-use mounted::Mounted;
 use verify::Layers;
 
 pub use bios_boot::{BiosBootError, BiosGrub};
@@ -47,7 +49,7 @@ pub use progress::Tracker;
 pub use target::Target;
 pub use tree::{Tree, TreeError};
 pub use wipe::wipe;
-pub use write::{PackSource, WriteError, write_layer};
+pub use write::{PackSource, WriteError, write_layer, write_layer_over};
 
 /// Where the new root is mounted while it is written.
 const MOUNT_POINT: &str = "/target";
@@ -68,14 +70,37 @@ pub struct Context {
 }
 
 /// A disk that holds a complete system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
-    /// Regular files written and checked.
+    /// Regular files written or kept, and checked.
     pub files: u64,
     /// Bytes of content.
     pub bytes: u64,
     /// HTTP requests made for image data.
     pub requests: u64,
+    /// What became of what was on the disk.
+    pub work: DiskWork,
+}
+
+impl Installed {
+    /// What is counted, of an installation that has come to its end.
+    fn of(tracker: &Tracker, mode: DeployMode, reason: String, counts: in_place::Counts) -> Self {
+        let done = tracker.snapshot();
+        Self {
+            files: done.files_done,
+            bytes: done.bytes_done,
+            requests: tracker.requests(),
+            work: DiskWork {
+                mode,
+                reason,
+                bytes_fetched: tracker.fetched_bytes(),
+                bytes_kept: counts.bytes_kept,
+                files_kept: counts.files_kept,
+                files_written: done.files_done.saturating_sub(counts.files_kept),
+                files_removed: counts.files_removed,
+            },
+        }
+    }
 }
 
 /// Why there is no complete system on the disk.
@@ -112,41 +137,20 @@ async fn stages(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyh
     bios_boot::ensure_possible(&layers.image.manifest, &disk, bios_boot::machine_starts_by_bios())?;
     let target = Target::of_machine(&disk);
 
-    tracker.stage(Stage::Wipe, format!("clearing {}", target.describe()));
     let plan = DiskPlan::new(&disk, &spec.layout)?;
-    let cleared = target.clone();
-    blocking(move || wipe(&cleared)).await?;
-
-    tracker.stage(Stage::Partition, format!("partitioning {}", target.describe()));
-    let (divided, layout) = (target.clone(), spec.layout.clone());
-    let mounted = {
-        let esp_at = layers.esp_mount.clone();
-        blocking(move || {
-            write_table(&divided, &plan)?;
-            make_filesystems(&divided, &plan, &layout)?;
-            Mounted::mount(&divided, Path::new(MOUNT_POINT), &esp_at)
-        })
-        .await?
-    };
-
-    tracker.stage(Stage::Write, "writing files");
-    let tree = Arc::new(Tree::open(Path::new(MOUNT_POINT), vec![layers.esp_mount.clone()])?);
-    let source = HttpPacks::new(
-        context.images.clone(),
-        tokio::runtime::Handle::current(),
-        tracker.clone(),
-    );
-    let (written, from, progress) = (Arc::clone(&layers), Arc::clone(&tree), tracker.clone());
-    blocking(move || {
-        for layer in [&written.image, &written.agent] {
-            write_layer(&from, &layer.manifest, &layer.index, &source, &progress)?;
-        }
-        Ok(())
-    })
-    .await?;
+    let runtime = tokio::runtime::Handle::current();
+    let source = HttpPacks::new(context.images.clone(), runtime, tracker.clone());
+    let written = disk::write(spec, &layers, &target, plan, source, tracker).await?;
+    let disk::Written {
+        mounted,
+        tree,
+        root,
+        reason,
+        counts,
+    } = written;
 
     tracker.stage(Stage::Configure, "rendering the node's configuration");
-    let overlay = configure::run(spec, context, disk, &layers, &tree, tracker).await?;
+    let overlay = configure::run(spec, context, (disk, root), &layers, &tree, tracker).await?;
 
     tracker.stage(Stage::Finish, "checking and flushing");
     let checked = Arc::clone(&layers);
@@ -159,12 +163,11 @@ async fn stages(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> anyh
     })
     .await?;
     tracker.say(boots);
-    let done = tracker.snapshot();
-    Ok(Installed {
-        files: done.files_done,
-        bytes: done.bytes_done,
-        requests: tracker.requests(),
-    })
+    let mode = match root {
+        Some(_) => DeployMode::InPlace,
+        None => DeployMode::Wipe,
+    };
+    Ok(Installed::of(tracker, mode, reason, counts))
 }
 
 async fn select(spec: &DeploySpec, layers: &Layers, tracker: &Tracker) -> anyhow::Result<Disk> {

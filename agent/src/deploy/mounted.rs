@@ -16,18 +16,26 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts the root at `at` and the ESP at `esp` below it. Blocks.
+    /// Mounts the root at `at`. Blocks.
     ///
     /// # Errors
-    /// When a folder cannot be made or a filesystem cannot be mounted.
-    pub fn mount(target: &Target, at: &Path, esp: &TreePath) -> anyhow::Result<Self> {
+    /// When the folder cannot be made or the filesystem cannot be mounted.
+    pub fn root(target: &Target, at: &Path) -> anyhow::Result<Self> {
         let mut mounted = Self { points: Vec::new() };
         std::fs::create_dir_all(at).with_context(|| format!("making {}", at.display()))?;
         mounted.add(&target.partition_node(2), at, "ext4")?;
-        let esp_at = at.join(std::str::from_utf8(esp.relative()).context("where the ESP is mounted")?);
-        std::fs::create_dir_all(&esp_at).with_context(|| format!("making {}", esp_at.display()))?;
-        mounted.add(&target.partition_node(1), &esp_at, "vfat")?;
         Ok(mounted)
+    }
+
+    /// Mounts the ESP at `esp` below the root. Blocks.
+    ///
+    /// # Errors
+    /// When a folder cannot be made or the filesystem cannot be mounted.
+    pub fn add_esp(&mut self, target: &Target, esp: &TreePath) -> anyhow::Result<()> {
+        let root = self.points.first().context("the root is not mounted")?;
+        let at = root.join(std::str::from_utf8(esp.relative()).context("where the ESP is mounted")?);
+        std::fs::create_dir_all(&at).with_context(|| format!("making {}", at.display()))?;
+        self.add(&target.partition_node(1), &at, "vfat")
     }
 
     fn add(&mut self, node: &Path, at: &Path, kind: &str) -> anyhow::Result<()> {

@@ -119,6 +119,16 @@ pub fn make_filesystems(target: &Target, plan: &DiskPlan, layout: &Layout) -> an
     make_root(&target.partition_node(2), layout)
 }
 
+/// Makes the ESP alone, empty, in place of the one that is there. Blocks.
+///
+/// # Errors
+/// When the partition is in use or the filesystem cannot be made.
+pub(super) fn make_esp_again(target: &Target, plan: &DiskPlan, layout: &Layout) -> anyhow::Result<()> {
+    let node = target.partition_node(1);
+    super::wipe::clear(&node).context("EFI system partition")?;
+    make_esp(&node, plan, layout)
+}
+
 fn make_esp(node: &Path, plan: &DiskPlan, layout: &Layout) -> anyhow::Result<()> {
     let (path, cluster) = (
         node.to_str().context("device name")?,

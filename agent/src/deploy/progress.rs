@@ -28,6 +28,7 @@ pub struct Tracker {
 struct Shared {
     progress: Mutex<Progress>,
     requests: AtomicU64,
+    fetched_bytes: AtomicU64,
     changed: Notify,
     console: Console,
 }
@@ -48,6 +49,7 @@ impl Tracker {
             shared: Arc::new(Shared {
                 progress: Mutex::new(progress),
                 requests: AtomicU64::new(0),
+                fetched_bytes: AtomicU64::new(0),
                 changed: Notify::new(),
                 console,
             }),
@@ -70,6 +72,11 @@ impl Tracker {
         let detail = detail.into();
         self.shared.console.say(&detail);
         self.lock().detail = super::bounded(&detail);
+    }
+
+    /// A detail within the stage, for the server alone.
+    pub fn detail(&self, detail: impl Into<String>) {
+        self.lock().detail = super::bounded(&detail.into());
     }
 
     /// How much there is to write.
@@ -101,6 +108,17 @@ impl Tracker {
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// More bytes of image data have come from the server.
+    pub fn count_fetched(&self, bytes: u64) {
+        self.shared.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of image data from the server so far, as they travelled: manifests, indexes, packs.
+    #[must_use]
+    pub fn fetched_bytes(&self) -> u64 {
+        self.shared.fetched_bytes.load(Ordering::Relaxed)
     }
 
     /// The state now.

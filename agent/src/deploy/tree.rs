@@ -30,7 +30,7 @@ pub struct TreeError {
     pub source: io::Error,
 }
 
-fn failed(path: &TreePath, action: &'static str) -> impl FnOnce(Errno) -> TreeError {
+pub(super) fn failed(path: &TreePath, action: &'static str) -> impl FnOnce(Errno) -> TreeError {
     let path = path.clone();
     move |source| TreeError {
         path,
@@ -65,8 +65,17 @@ impl Tree {
         !self.plain.iter().any(|mount| path.is_within(mount))
     }
 
+    /// As the methods below open things, on the filesystem of the root alone.
+    pub(super) fn open_here(&self, path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.resolve_with(path, flags, ResolveFlags::NO_XDEV)
+    }
+
     fn resolve(&self, path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        self.resolve_with(path, flags, ResolveFlags::empty())
+    }
+
+    fn resolve_with(&self, path: &TreePath, flags: OFlags, more: ResolveFlags) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | more;
         openat2(
             &self.root,
             path.relative(),
@@ -77,7 +86,7 @@ impl Tree {
     }
 
     /// The folder a path lies in.
-    fn parent(&self, path: &TreePath) -> Result<OwnedFd, TreeError> {
+    pub(super) fn parent(&self, path: &TreePath) -> Result<OwnedFd, TreeError> {
         let parent = path.parent().unwrap_or_else(TreePath::root);
         self.resolve(&parent, OFlags::PATH | OFlags::DIRECTORY)
             .map_err(failed(path, "its folder is missing, or reached through a link"))
@@ -249,7 +258,7 @@ impl Tree {
     }
 
     /// Removes what may stand at a path, unless it is a folder; gives the path's own folder.
-    fn vacate(&self, path: &TreePath) -> Result<OwnedFd, TreeError> {
+    pub(super) fn vacate(&self, path: &TreePath) -> Result<OwnedFd, TreeError> {
         let parent = self.parent(path)?;
         match unlinkat(&parent, path.name(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(parent),
@@ -259,11 +268,11 @@ impl Tree {
     }
 }
 
-fn owner(entry: &Entry) -> (Option<Uid>, Option<Gid>) {
+pub(super) fn owner(entry: &Entry) -> (Option<Uid>, Option<Gid>) {
     (Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid)))
 }
 
-fn times(entry: &Entry) -> Timestamps {
+pub(super) fn times(entry: &Entry) -> Timestamps {
     let time = Timespec {
         tv_sec: entry.mtime,
         tv_nsec: 0,

@@ -16,7 +16,7 @@ use protocol::latest::{DeploySpec, ImageTrust, paths};
 use super::Context;
 use super::fetch;
 use super::progress::Tracker;
-use crate::api::ApiError;
+use crate::api::{Api, ApiError};
 
 /// Largest manifest: 400,000 files are about 120 MB.
 const MANIFEST_BYTES_MAX: usize = 512 << 20;
@@ -98,6 +98,12 @@ pub struct Layers {
 }
 
 impl Layers {
+    /// Both, in the order they are written in.
+    #[must_use]
+    pub fn all(&self) -> [&Layer; 2] {
+        [&self.image, &self.agent]
+    }
+
     /// Regular files with content and their bytes.
     #[must_use]
     pub fn totals(&self) -> (u64, u64) {
@@ -122,27 +128,21 @@ pub async fn fetch(spec: &DeploySpec, context: &Context, tracker: &Tracker) -> a
     let image_keys = trust.keys().context("the keys that sign images")?;
     let release_key = PublicKey::parse(&authority.agent_release_key).and_then(TrustedKeys::of);
     let release_key = release_key.context("the agent-release key in the authority file")?;
-    let order = |digest, kind, keys: &TrustedKeys| Order {
-        digest,
-        kind,
-        keys: keys.clone(),
+    let order = |digest, kind, keys: &TrustedKeys| -> Result<Order, VerifyError> {
+        if let Some(reason) = trust.against(digest) {
+            return Err(VerifyError::Revoked(reason.to_owned()));
+        }
+        let keys = keys.clone();
+        Ok(Order { digest, kind, keys })
     };
-    let (image, signer) = layer(
-        order(spec.image, ManifestKind::Os, &image_keys),
-        &trust,
-        context,
-        tracker,
-    )
-    .await
-    .with_context(|| format!("image {}", spec.image))?;
-    let (agent, _) = layer(
-        order(spec.agent_layer, ManifestKind::Agent, &release_key),
-        &trust,
-        context,
-        tracker,
-    )
-    .await
-    .with_context(|| format!("agent layer {}", spec.agent_layer))?;
+    let image = order(spec.image, ManifestKind::Os, &image_keys);
+    let image = async { layer(image?, &context.images, tracker).await };
+    let (image, signer) = image.await.with_context(|| format!("image {}", spec.image))?;
+    let agent = order(spec.agent_layer, ManifestKind::Agent, &release_key);
+    let agent = async { layer(agent?, &context.images, tracker).await };
+    let (agent, _) = agent
+        .await
+        .with_context(|| format!("agent layer {}", spec.agent_layer))?;
     let esp_mount = esp_mount(&image.manifest.header)?;
     tracker.say(format!(
         "{} {}, signed by key {signer}",
@@ -166,31 +166,38 @@ pub struct Order {
     pub keys: TrustedKeys,
 }
 
-async fn layer(
-    order: Order,
-    trust: &ImageTrust,
-    context: &Context,
-    tracker: &Tracker,
-) -> anyhow::Result<(Layer, KeyId)> {
-    if let Some(reason) = trust.against(order.digest) {
-        return Err(VerifyError::Revoked(reason.to_owned()).into());
-    }
+/// Fetches and checks one layer; gives it with the key whose signature of it counts.
+///
+/// # Errors
+/// As [`fetch`].
+pub async fn layer(order: Order, images: &Api, tracker: &Tracker) -> anyhow::Result<(Layer, KeyId)> {
     let path = |part: &str| format!("{}/{}/{part}", paths::IMAGES, order.digest);
-    let bytes = fetch::bytes(&context.images, &path("manifest"), MANIFEST_BYTES_MAX, tracker).await?;
-    let signature = match fetch::bytes(&context.images, &path("signature"), SIGNATURE_BYTES_MAX, tracker).await {
+    let signature = match fetch::bytes(images, &path("signature"), SIGNATURE_BYTES_MAX, tracker).await {
         Ok(signature) => signature,
         // A manifest without a signature is no accident on the way.
         Err(ApiError::Refused { status: 404, .. }) => Vec::new(),
         Err(error) => return Err(error.into()),
     };
-    let index = fetch::bytes(&context.images, &path("packs"), INDEX_BYTES_MAX, tracker).await?;
+    let bytes = document(images, &path("manifest"), MANIFEST_BYTES_MAX, tracker).await?;
+    let index_path = path("packs");
+    // The text of a large manifest is gone before the index comes.
+    let (manifest, signer) = super::blocking(move || Ok(check(&bytes, &signature, &order)?)).await?;
+    let index = document(images, &index_path, INDEX_BYTES_MAX, tracker).await?;
     super::blocking(move || {
-        let (manifest, signer) = check(&bytes, &signature, &order)?;
         let index = PackIndex::decode(&index).context("pack index")?;
         covers(&manifest, &index)?;
         Ok((Layer { manifest, index }, signer))
     })
     .await
+}
+
+/// A document's text: squeezed where the image has it so.
+async fn document(images: &Api, path: &str, bytes_max: usize, tracker: &Tracker) -> anyhow::Result<Vec<u8>> {
+    match fetch::bytes(images, &format!("{path}.zst"), bytes_max, tracker).await {
+        Ok(frame) => super::blocking(move || Ok(manifest::unsqueeze(&frame, bytes_max)?)).await,
+        Err(ApiError::Refused { status: 404, .. }) => Ok(fetch::bytes(images, path, bytes_max, tracker).await?),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The manifest in these bytes, if they are what was ordered and a key that counts signed them; and which one.

@@ -37,7 +37,7 @@ pub fn wipe(target: &Target) -> anyhow::Result<()> {
 }
 
 /// A mounted filesystem or active swap on the disk means that it is not the one meant.
-fn ensure_unused(target: &Target) -> anyhow::Result<()> {
+pub(super) fn ensure_unused(target: &Target) -> anyhow::Result<()> {
     let partitions = target.partitions();
     let is_on_disk = |device: &str| {
         let name = device.strip_prefix("/dev/").unwrap_or(device);

@@ -1,30 +1,33 @@
 //! Writing one layer: folders, then everything without content, then contents as the packs bring them.
 //!
-//! Idea: packs are read once, front to back. A blob is hashed while it is written to the first path that needs it, and
-//! copied to the others once its digest is right. Damage (a frame that does not decode, a pack cut short, a blob with
-//! another digest) sends the writer back to the first pack that can be at fault, twice; then the installation fails and
-//! names the pack and a file.
+//! Idea: packs are read once, front to back, and of them only the parts that hold what is missing. A blob is hashed while
+//! it is written to the first path that needs it, and copied to the others once its digest is right. Damage (a frame that
+//! does not decode, a pack cut short, a blob with another digest) sends the writer back to the first part that can be at
+//! fault, twice; then the installation fails and names the pack and a file.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 
-use manifest::packs::{PackIndex, PackInfo, Piece, unpack};
+use manifest::packs::{PackIndex, PackInfo, Part, Piece, unpack};
 use manifest::{Digest, Entry, EntryKind, FileContent, Hasher, Manifest, ManifestError, PathClass, TreePath};
 
+use super::in_place::Found;
 use super::progress::Tracker;
 use super::tree::{Tree, TreeError};
 
-/// How often a pack is fetched again after damage.
+/// How often a part of a pack is fetched again after damage.
 const REPEATS_MAX: u32 = 2;
 const COPY_BYTES: usize = 1 << 20;
+/// Most requests for the parts of one layer, where only parts are needed; a layer has at most twice as many packs.
+const PARTS_MAX: usize = 1_000;
 
 /// Where packs come from.
 pub trait PackSource {
-    /// The bytes of a pack from its beginning. `again` counts how often it had to be fetched anew because of damage. An
-    /// error of the reader means that the pack is not to be had; data that end early are damage.
-    fn open(&self, pack: &PackInfo, again: u32) -> Box<dyn Read + Send>;
+    /// The bytes of a part of a pack from its beginning. `again` counts how often it had to be fetched anew because of
+    /// damage. An error of the reader means that the pack is not to be had; data that end early are damage.
+    fn open(&self, part: &Part<'_>, again: u32) -> Box<dyn Read + Send>;
 }
 
 /// A layer that could not be written.
@@ -67,8 +70,8 @@ pub enum WriteError {
     },
 }
 
-/// Writes all paths of a manifest. Folders get their metadata later, with [`Tree::finish_folder`]; files made on the
-/// node (class `seeded`, without content) are left to the caller. Blocks.
+/// Writes all paths of a manifest into an empty tree. Folders get their metadata later, with [`Tree::finish_folder`];
+/// files made on the node (class `seeded`, without content) are left to the caller. Blocks.
 ///
 /// # Errors
 /// [`WriteError`]; the tree is then incomplete.
@@ -79,8 +82,29 @@ pub fn write_layer(
     source: &dyn PackSource,
     tracker: &Tracker,
 ) -> Result<(), WriteError> {
+    write_layer_over(tree, manifest, index, source, tracker, None)
+}
+
+/// As [`write_layer`], into a tree of which `found` says what is right already and what may be used again.
+///
+/// # Errors
+/// As there.
+pub fn write_layer_over(
+    tree: &Tree,
+    manifest: &Manifest,
+    index: &PackIndex,
+    source: &dyn PackSource,
+    tracker: &Tracker,
+    mut found: Option<&mut Found<'_>>,
+) -> Result<(), WriteError> {
     let mut files: HashMap<Digest, Vec<&Entry>> = HashMap::new();
     for entry in &manifest.entries {
+        if found.as_ref().is_some_and(|found| found.is_settled(&entry.path)) {
+            if let EntryKind::File(Some(content)) = entry.kind {
+                tracker.add_done(1, content.size);
+            }
+            continue;
+        }
         match &entry.kind {
             EntryKind::Directory => tree.make_folder(&entry.path)?,
             EntryKind::File(Some(content)) if content.size > 0 => files.entry(content.digest).or_default().push(entry),
@@ -95,14 +119,21 @@ pub fn write_layer(
             _ => tree.make_special(entry)?,
         }
     }
-    let writer = Writer {
+    let mut writer = Writer {
         tree,
         tracker,
         files,
         done: HashSet::new(),
         open: None,
     };
-    writer.write(index, source)
+    if let Some(found) = found.as_deref_mut() {
+        writer.use_again(found)?;
+    }
+    let parts = match found {
+        None => index.whole_parts(),
+        Some(_) => index.parts(|blob| writer.files.contains_key(blob), PARTS_MAX),
+    };
+    writer.write(&parts, source)
 }
 
 struct Writer<'a> {
@@ -125,11 +156,11 @@ struct OpenBlob<'a> {
 struct BlobState {
     written: u64,
     hasher: Hasher,
-    /// Number of the pack its first piece came from.
+    /// Number of the part its first piece came from.
     began: usize,
 }
 
-/// The blob open at the beginning of a pack, to come back to.
+/// The blob open at the beginning of a part, to come back to.
 struct Checkpoint<'a> {
     content: FileContent,
     entry: &'a Entry,
@@ -137,7 +168,7 @@ struct Checkpoint<'a> {
 }
 
 enum Trouble {
-    /// The data are wrong; fetching again from this pack on may help.
+    /// The data are wrong; fetching again from this part on may help.
     Damage { from: usize, problem: String, path: String },
     /// Nothing helps.
     Fatal(WriteError),
@@ -149,12 +180,18 @@ impl From<ManifestError> for Trouble {
             ManifestError::Pack { problem, .. } => problem,
             other => other.to_string(),
         };
-        // Completed by the caller, which knows the pack and the place in it.
+        // Completed by the caller, which knows the part and the place in it.
         Self::Damage {
             from: usize::MAX,
             problem,
             path: String::new(),
         }
+    }
+}
+
+impl From<WriteError> for Trouble {
+    fn from(error: WriteError) -> Self {
+        Self::Fatal(error)
     }
 }
 
@@ -165,14 +202,34 @@ impl From<TreeError> for Trouble {
 }
 
 impl<'a> Writer<'a> {
-    fn write(mut self, index: &PackIndex, source: &dyn PackSource) -> Result<(), WriteError> {
-        let mut repeats = vec![0_u32; index.packs.len()];
+    /// Contents that the old tree had at other paths.
+    fn use_again(&mut self, found: &mut Found<'_>) -> Result<(), WriteError> {
+        let blobs: Vec<Digest> = self.files.keys().copied().filter(|blob| found.holds(blob)).collect();
+        for blob in blobs {
+            let Some(entries) = self.files.remove(&blob) else {
+                continue;
+            };
+            let Some((first, EntryKind::File(Some(content)))) = entries.first().map(|first| (*first, &first.kind))
+            else {
+                continue;
+            };
+            let file = found.place(self.tree, *content, first)?;
+            self.copies(&file, *content, &entries)?;
+            let files = entries.len() as u64;
+            found.count_used(files, files.saturating_mul(content.size));
+            self.tracker.add_done(files, files.saturating_mul(content.size));
+        }
+        Ok(())
+    }
+
+    fn write(mut self, parts: &[Part<'_>], source: &dyn PackSource) -> Result<(), WriteError> {
+        let mut repeats = vec![0_u32; parts.len()];
         let mut checkpoints: Vec<Option<Checkpoint<'a>>> = Vec::new();
         let mut at = 0;
-        while let Some(pack) = index.packs.get(at) {
+        while let Some(part) = parts.get(at) {
             checkpoints.truncate(at);
             checkpoints.push(self.open.as_ref().map(OpenBlob::checkpoint));
-            let (from, problem, path) = match self.pack(at, pack, repeats[at], source) {
+            let (from, problem, path) = match self.part(at, part, repeats[at], source) {
                 Ok(()) => {
                     at += 1;
                     continue;
@@ -180,7 +237,7 @@ impl<'a> Writer<'a> {
                 Err(Trouble::Fatal(error)) => return Err(error),
                 Err(Trouble::Damage { from, problem, path }) => (from, problem, path),
             };
-            let damaged = index.packs[from].digest;
+            let damaged = parts[from].info.digest;
             if repeats[from] >= REPEATS_MAX {
                 return Err(WriteError::Damaged {
                     pack: damaged,
@@ -213,9 +270,10 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn pack(&mut self, number: usize, pack: &PackInfo, again: u32, source: &dyn PackSource) -> Result<(), Trouble> {
+    fn part(&mut self, number: usize, part: &Part<'_>, again: u32, source: &dyn PackSource) -> Result<(), Trouble> {
+        let pack = part.info.as_ref();
         let mut input = Watched {
-            inner: source.open(pack, again),
+            inner: source.open(part, again),
             failed: None,
         };
         let mut taken = 0_u64;
@@ -294,16 +352,26 @@ impl<'a> Writer<'a> {
     /// The blob is right: metadata, and copies for all other paths.
     fn finish(&mut self, open: &OpenBlob<'a>) -> Result<(), Trouble> {
         let entries = self.files.get(&open.content.digest).cloned().unwrap_or_default();
-        for entry in entries.iter().skip(1) {
-            let copy = self.tree.make_file(&entry.path)?;
-            copy_content(&open.file, &copy, open.content).map_err(content_error(&entry.path, "copying its content"))?;
-            self.tree.finish_file(&copy, entry)?;
-        }
+        self.copies(&open.file, open.content, &entries)?;
         self.tree.finish_file(&open.file, open.entry)?;
-        // A pack that is written a second time counts once.
+        // A part that is written a second time counts once.
         if self.done.insert(open.content.digest) {
             let files = entries.len() as u64;
             self.tracker.add_done(files, files.saturating_mul(open.content.size));
+        }
+        Ok(())
+    }
+
+    /// Gives all paths but the first the content that the first has.
+    fn copies(&self, from: &File, content: FileContent, entries: &[&Entry]) -> Result<(), WriteError> {
+        for entry in entries.iter().skip(1) {
+            let copy = self.tree.make_file(&entry.path)?;
+            copy_content(from, &copy, content).map_err(|source| WriteError::Content {
+                path: entry.path.clone(),
+                action: "copying its content",
+                source,
+            })?;
+            self.tree.finish_file(&copy, entry)?;
         }
         Ok(())
     }
@@ -358,7 +426,7 @@ fn content_error(path: &TreePath, action: &'static str) -> impl FnOnce(std::io::
 }
 
 /// Copies within the disk, hashing what is read back.
-fn copy_content(from: &File, to: &File, content: FileContent) -> std::io::Result<()> {
+pub(super) fn copy_content(from: &File, to: &File, content: FileContent) -> std::io::Result<()> {
     let mut hasher = Hasher::new();
     let mut buffer = vec![0_u8; COPY_BYTES];
     let mut at = 0;

@@ -178,10 +178,12 @@ async fn deploy(spec: &DeploySpec, context: &Context) -> bool {
     let outcome = outcome(&result, start.elapsed());
     match &result {
         Ok(installed) => console.stage(format!(
-            "installed: {} files, {} MB, {} s",
+            "installed: {} files, {} MB, {} s; {} files were there already, {} MB fetched",
             installed.files,
             installed.bytes / 1_000_000,
-            start.elapsed().as_secs()
+            start.elapsed().as_secs(),
+            installed.work.files_kept,
+            installed.work.bytes_fetched / 1_000_000
         )),
         Err(failure) => console.alarm(
             "INSTALLATION FAILED",
@@ -212,6 +214,7 @@ fn outcome(result: &Result<Installed, Failure>, duration: Duration) -> Outcome {
             bytes: installed.bytes,
             requests: installed.requests,
             duration_secs: duration.as_secs(),
+            work: Some(installed.work.clone()),
         },
         Err(failure) => Outcome::Failed {
             stage: failure.stage,
@@ -246,6 +249,8 @@ async fn report(spec: &DeploySpec, context: &Context, outcome: &Outcome) {
 
 #[cfg(test)]
 mod tests {
+    use protocol::latest::{DeployMode, DiskWork};
+
     use super::*;
 
     #[test]
@@ -267,10 +272,20 @@ mod tests {
             matches!(told, Outcome::Failed { stage: Stage::Wipe, ref reason } if reason == "busy"),
             "{told:?}"
         );
+        let work = DiskWork {
+            mode: DeployMode::InPlace,
+            reason: "known".to_owned(),
+            bytes_fetched: 4,
+            bytes_kept: 5,
+            files_kept: 2,
+            files_written: 1,
+            files_removed: 7,
+        };
         let installed = Installed {
             files: 3,
             bytes: 9,
             requests: 5,
+            work: work.clone(),
         };
         let told = outcome(&Ok(installed), Duration::from_secs(3));
         let expected = Outcome::Installed {
@@ -278,6 +293,7 @@ mod tests {
             bytes: 9,
             requests: 5,
             duration_secs: 3,
+            work: Some(work),
         };
         assert_eq!(told, expected);
     }

@@ -37,7 +37,11 @@ impl ContentSource for HttpContents {
         let path = format!("{}/{digest}", paths::CONTENTS);
         self.runtime.block_on(async {
             let failed = |error: &(dyn std::error::Error + 'static)| crate::deploy::chain(error);
-            let mut response = self.api.get_stream(&path, 0).await.map_err(|error| failed(&error))?;
+            let mut response = self
+                .api
+                .get_stream(&path, 0, None)
+                .await
+                .map_err(|error| failed(&error))?;
             while let Some(piece) = response.chunk().await.map_err(|error| failed(&error))? {
                 to.write_all(&piece).map_err(|error| failed(&error))?;
             }

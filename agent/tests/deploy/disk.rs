@@ -7,6 +7,7 @@ use std::process::Command;
 
 use gpt::GptConfig;
 use gpt::disk::LogicalBlockSize;
+use plumbline_agent::deploy::in_place::{check_filesystem, examine};
 use plumbline_agent::deploy::{BiosGrub, DiskPlan, Target, make_filesystems, wipe, write_table};
 use protocol::latest::{Disk, Layout};
 
@@ -318,4 +319,50 @@ fn metal_hammer_61_a_disk_in_use_is_left_alone() {
     assert_eq!(run("umount", &[folder.path().to_str().unwrap()]).0, Some(0));
     assert!(result.unwrap_err().to_string().contains("is mounted"));
     assert_eq!(LoopDisk::probe(&root, "TYPE"), "ext4");
+}
+
+fn ready() -> Option<LoopDisk> {
+    let disk = LoopDisk::new(512, 64)?;
+    wipe(&disk.target).unwrap();
+    write_table(&disk.target, &disk.plan).unwrap();
+    make_filesystems(&disk.target, &disk.plan, &disk.layout).unwrap();
+    Some(disk)
+}
+
+#[test]
+fn only_a_sound_filesystem_of_this_node_is_installed_over() {
+    let Some(disk) = ready() else { return };
+    let own = disk.layout.root_uuid;
+    let other = "0b8b1f6e-5a5e-4c53-9d5e-1c7c8a3f0002".parse().unwrap();
+    assert_eq!(examine(&disk.target, &disk.plan, &[other, own]).unwrap().root, own);
+    check_filesystem(&disk.target).unwrap();
+
+    let reason = |plan: &DiskPlan, known: &[_]| examine(&disk.target, plan, known).unwrap_err();
+    assert!(reason(&disk.plan, &[other]).contains("not one that this node was given"));
+    assert!(reason(&disk.plan, &[]).contains("not installed before"));
+    let mut wider = disk.layout.clone();
+    wider.esp_mib = 128;
+    let wider = DiskPlan::new(disk.target.disk(), &wider).unwrap();
+    assert!(reason(&wider, &[own]).contains("divided otherwise"));
+
+    let (folder, root) = (tempfile::tempdir().unwrap(), disk.target.partition_node(2));
+    let (code, _) = run("mount", &[root.to_str().unwrap(), folder.path().to_str().unwrap()]);
+    assert_eq!(code, Some(0));
+    let mounted = reason(&disk.plan, &[own]);
+    assert_eq!(run("umount", &[folder.path().to_str().unwrap()]).0, Some(0));
+    assert!(mounted.contains("is mounted"), "{mounted}");
+}
+
+#[test]
+fn a_filesystem_with_errors_is_not_installed_over() {
+    let Some(disk) = ready() else { return };
+    let root_at = disk.plan.root.first * 512;
+    // The inodes of the first group, and then the superblock.
+    disk.overwrite(root_at + 8 * 4096, &vec![0xff; 4 << 20]);
+    assert!(examine(&disk.target, &disk.plan, &[disk.layout.root_uuid]).is_ok());
+    let reason = check_filesystem(&disk.target).unwrap_err();
+    assert!(reason.contains("errors"), "{reason}");
+    disk.overwrite(root_at, &[0; 4096]);
+    let reason = examine(&disk.target, &disk.plan, &[disk.layout.root_uuid]).unwrap_err();
+    assert!(reason.contains("no ext4"), "{reason}");
 }

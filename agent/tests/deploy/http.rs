@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
+use manifest::packs::Part;
 use plumbline_agent::api::Api;
 use plumbline_agent::deploy::{HttpPacks, PackSource, Tracker};
 use plumbline_agent::ramdisk::Console;
 
-use super::image::{noise, packed};
+use super::image::{Packs, noise, packed};
 
 type Reply = Box<dyn FnMut(&mut TcpStream) + Send>;
 
@@ -40,7 +41,15 @@ fn reply(status: &'static str, length: usize, body: Vec<u8>) -> Reply {
 
 fn read_through(base: &str, again: u32) -> (std::io::Result<Vec<u8>>, u64) {
     let (index, _) = packed(&[&noise(300_000, 9)]);
-    let pack = index.packs[0].clone();
+    let part = index.whole_parts().remove(0);
+    read_part(base, &part, again)
+}
+
+fn read_part(base: &str, part: &Part<'_>, again: u32) -> (std::io::Result<Vec<u8>>, u64) {
+    let part = Part {
+        info: std::borrow::Cow::Owned(part.info.as_ref().clone()),
+        ..*part
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -50,7 +59,7 @@ fn read_through(base: &str, again: u32) -> (std::io::Result<Vec<u8>>, u64) {
     let result = runtime.block_on(async {
         let work = move || {
             let mut bytes = Vec::new();
-            source.open(&pack, again).read_to_end(&mut bytes).map(|_| bytes)
+            source.open(&part, again).read_to_end(&mut bytes).map(|_| bytes)
         };
         tokio::task::spawn_blocking(work).await.unwrap()
     });
@@ -105,4 +114,47 @@ fn a_refusal_is_an_error_at_once_and_too_much_is_cut() {
     longer.extend_from_slice(&[0; 5000]);
     let (base, _asked) = server(vec![reply("200 OK", longer.len(), longer)]);
     assert_eq!(read_through(&base, 0).0.unwrap(), pack_bytes());
+}
+
+/// Three frames, of which the second is wanted.
+fn middle() -> (Vec<u8>, Packs, manifest::packs::PackIndex) {
+    let contents = [noise(1 << 20, 1), noise(1 << 20, 2), noise(1 << 20, 3)];
+    let (index, packs) = packed(&[&contents[0], &contents[1], &contents[2]]);
+    (contents[1].clone(), packs, index)
+}
+
+#[test]
+fn a_part_is_asked_for_by_its_range_and_goes_on_within_it() {
+    let (content, packs, index) = middle();
+    let blob = manifest::Digest::of(&content);
+    let part = index.parts(|digest| *digest == blob, 10).remove(0);
+    let whole = &packs[&part.info.digest];
+    let (from, size) = (part.offset as usize, part.info.size as usize);
+    let expected = &whole[from..from + size];
+    let (base, asked) = server(vec![
+        reply("206 Partial Content", size, expected[..1000].to_vec()),
+        reply("206 Partial Content", size - 1000, expected[1000..].to_vec()),
+    ]);
+    let (bytes, requests) = read_part(&base, &part, 0);
+    assert!(bytes.unwrap() == expected);
+    assert_eq!(requests, 2);
+    let last = from + size - 1;
+    let first = asked.recv().unwrap();
+    assert!(first.contains(&format!("range: bytes={from}-{last}")), "{first}");
+    let second = asked.recv().unwrap();
+    assert!(
+        second.contains(&format!("range: bytes={}-{last}", from + 1000)),
+        "{second}"
+    );
+}
+
+#[test]
+fn a_part_comes_also_from_a_cache_that_sends_everything() {
+    let (content, packs, index) = middle();
+    let blob = manifest::Digest::of(&content);
+    let part = index.parts(|digest| *digest == blob, 10).remove(0);
+    let whole = packs[&part.info.digest].clone();
+    let (from, size) = (part.offset as usize, part.info.size as usize);
+    let (base, _asked) = server(vec![reply("200 OK", whole.len(), whole.clone())]);
+    assert!(read_part(&base, &part, 0).0.unwrap() == whole[from..from + size]);
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Mutex;
 
-use manifest::packs::{PackIndex, PackInfo, PackWriter, StoredPack};
+use manifest::packs::{PackIndex, PackWriter, Part, StoredPack};
 use manifest::{Digest, Entry, EntryKind, FileContent, Header, Manifest, ManifestKind, PathClass, Xattrs};
 use plumbline_agent::deploy::PackSource;
 
@@ -92,6 +92,8 @@ pub struct Served {
     change: Change,
     /// Digest and count of each request.
     pub requests: Mutex<Vec<(Digest, u32)>>,
+    /// Bytes that were asked for.
+    pub asked_bytes: Mutex<u64>,
 }
 
 impl Served {
@@ -100,15 +102,18 @@ impl Served {
             packs,
             change: Box::new(change),
             requests: Mutex::default(),
+            asked_bytes: Mutex::default(),
         }
     }
 }
 
 impl PackSource for Served {
-    fn open(&self, pack: &PackInfo, again: u32) -> Box<dyn Read + Send> {
-        self.requests.lock().unwrap().push((pack.digest, again));
-        let mut bytes = self.packs[&pack.digest].clone();
+    fn open(&self, part: &Part<'_>, again: u32) -> Box<dyn Read + Send> {
+        self.requests.lock().unwrap().push((part.info.digest, again));
+        *self.asked_bytes.lock().unwrap() += part.info.size;
+        let mut bytes = self.packs[&part.info.digest].clone();
         (self.change)(&mut bytes, again);
-        Box::new(std::io::Cursor::new(bytes))
+        let bytes = bytes.split_off(usize::try_from(part.offset).unwrap().min(bytes.len()));
+        Box::new(std::io::Cursor::new(bytes).take(part.info.size))
     }
 }

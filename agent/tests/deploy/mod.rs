@@ -1,5 +1,6 @@
 mod disk;
 mod http;
 mod image;
+mod in_place;
 mod inventory;
 mod write;

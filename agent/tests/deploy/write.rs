@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 
-use manifest::packs::{PackIndex, PackInfo};
+use manifest::packs::{PackIndex, Part};
 use manifest::{Digest, EntryKind, Manifest};
 use plumbline_agent::deploy::{PackSource, Tracker, Tree, WriteError, write_layer};
 use plumbline_agent::ramdisk::Console;
@@ -253,7 +253,7 @@ fn a_file_in_two_packs_survives_damage_in_either() {
 struct Gone;
 
 impl PackSource for Gone {
-    fn open(&self, _: &PackInfo, _: u32) -> Box<dyn Read + Send> {
+    fn open(&self, _: &Part<'_>, _: u32) -> Box<dyn Read + Send> {
         struct Broken;
         impl Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {

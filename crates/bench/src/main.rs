@@ -4,6 +4,7 @@
 //! machine, within the same minutes, and what counts are the ratios.
 
 mod http;
+mod manifests;
 mod namespace;
 mod process;
 mod serve;
@@ -37,6 +38,8 @@ enum Command {
     Tftp(TftpArguments),
     /// The boot listener's packs beside nginx, in a network namespace of its own.
     Http(HttpArguments),
+    /// Manifests of many files, and a large tree written by the agent from a server.
+    Manifest(ManifestArguments),
     /// Serve a data folder's packs with the project's boot listener until killed.
     ServeHttp {
         /// Where to listen.
@@ -91,6 +94,31 @@ struct TftpArguments {
 }
 
 #[derive(Args)]
+struct ManifestArguments {
+    /// Files of the manifest.
+    #[arg(long, default_value_t = manifests::FILES, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(100..=1_000_000))]
+    files: usize,
+    /// How often each step is done.
+    #[arg(long, default_value_t = 5, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    rounds: usize,
+    /// Files of the tree.
+    #[arg(long, default_value_t = manifests::TREE_FILES, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(100..=1_000_000))]
+    tree_files: usize,
+    /// Bytes of the tree, in MB; a quarter more is needed on the disk meanwhile. 0: no tree.
+    #[arg(long, default_value_t = manifests::TREE_MB)]
+    tree_mb: u64,
+    /// Where the tree is made; what is made there is removed.
+    #[arg(long, default_value = "/var/tmp")]
+    folder: PathBuf,
+    /// The agent.
+    #[arg(long, env = "PLUMBLINE_BENCH_AGENT")]
+    agent: Option<PathBuf>,
+    /// Print one line of JSON on standard output, and the table on standard error.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct HttpArguments {
     /// Clients of the fleet.
     #[arg(long, default_value_t = http::cases::CLIENTS, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=5_000))]
@@ -128,6 +156,7 @@ fn main() -> ExitCode {
         Command::Http(arguments) if arguments.inside => http(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Http(_) => namespace::run_inside(INSIDE),
         Command::ServeHttp { listen, folder } => http::serve::serve(listen, &folder).map(|()| ExitCode::SUCCESS),
+        Command::Manifest(arguments) => manifest(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Tftp(arguments) if arguments.inside => tftp(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Tftp(_) => namespace::run_inside(INSIDE),
         Command::ServeTftp { listen, folder } => serve::serve(listen, &folder).map(|()| ExitCode::SUCCESS),
@@ -211,6 +240,40 @@ fn http(arguments: &HttpArguments) -> Result<()> {
         is_full_size: arguments.clients == http::cases::CLIENTS
             && arguments.packs == http::cases::PACKS
             && arguments.pack_kib == http::cases::PACK_KIB,
+        load_before,
+        processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+    };
+    if arguments.json {
+        eprint!("{}", run.table());
+        println!("{}", run.json());
+    } else {
+        print!("{}", run.table());
+    }
+    Ok(())
+}
+
+fn manifest(arguments: &ManifestArguments) -> Result<()> {
+    let load_before = load_mean();
+    let figures = manifests::measure(arguments.files, arguments.rounds)?;
+    let tree = match arguments.tree_mb {
+        0 => None,
+        megabytes => {
+            let agent = arguments.agent.as_ref().context("--agent: the agent's program")?;
+            let folder = tempfile::tempdir_in(&arguments.folder).context("cannot make a folder for the tree")?;
+            let own = std::env::current_exe().context("cannot find this program")?;
+            let bytes = megabytes.saturating_mul(1_000_000);
+            let tree = manifests::write(agent, &own, folder.path(), arguments.tree_files, bytes)?;
+            folder.close().context("cannot remove the tree")?;
+            Some(tree)
+        }
+    };
+    let run = manifests::Run {
+        figures,
+        files: arguments.files,
+        is_full_size: arguments.files == manifests::FILES
+            && arguments.tree_files == manifests::TREE_FILES
+            && arguments.tree_mb == manifests::TREE_MB,
+        tree,
         load_before,
         processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
     };

@@ -11,7 +11,9 @@
 //! (a rack is a handful of processes that are waited for; plain threads read better).
 
 pub mod command;
+pub mod derived;
 pub mod environment;
+pub mod fat;
 pub mod forward;
 pub mod interrupt;
 pub mod netns;

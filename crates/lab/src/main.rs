@@ -5,7 +5,7 @@
 use clap::{Parser, Subcommand};
 use lab::environment::LabEnvironment;
 
-use lab::scenario::{BootKind, DemoOptions, E2eOptions, Fault, run_demo, run_e2e};
+use lab::scenario::{BootKind, DemoOptions, E2eOptions, Fault, run_bench_deploy, run_demo, run_e2e};
 use lab::simulated::{FleetOptions, run_fleet};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -45,6 +45,17 @@ enum Action {
         #[arg(long)]
         once: bool,
     },
+    /// Measure writing an image on a node beside `zstd -d | tar -x`
+    BenchDeploy {
+        #[command(flatten)]
+        environment: LabEnvironment,
+        /// How often each is done
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]
+        rounds: u32,
+        /// For the sake of all benchmarks: the line of JSON is printed in any case
+        #[arg(long)]
+        json: bool,
+    },
     /// Run a simulated fleet until interrupted: real agents on folders
     Simulate(FleetOptions),
 }
@@ -82,6 +93,9 @@ fn play(action: Action) -> anyhow::Result<Value> {
             fault,
             scenario,
         }),
+        Action::BenchDeploy {
+            environment, rounds, ..
+        } => run_bench_deploy(&environment, rounds),
         Action::Simulate(options) => run_fleet(&options).map(|()| json!({})),
         Action::Demo { environment, once } => run_demo(&DemoOptions { environment, once }),
     }

@@ -19,6 +19,7 @@ mod header;
 pub mod packs;
 mod path;
 mod sign;
+mod squeeze;
 mod trust;
 
 /// Where a hardened image carries the profile with its waivers (JSON of the crate `hardening`).
@@ -36,3 +37,4 @@ pub use header::{FilesystemKind, Group, Header, Kernel, ManifestKind, Package, R
 pub use path::{TreePath, escape_bytes, unescape_bytes};
 pub use sign::{KeyPair, PublicKey, Signature};
 pub use trust::{KeyId, TRUSTED_KEYS_MAX, TrustedKeys, Untrusted};
+pub use squeeze::{squeeze, unsqueeze};

@@ -16,6 +16,10 @@ pub const TASK_WAIT_SECS_MAX: u64 = 25;
 pub const HEARTBEAT_SECS: std::ops::RangeInclusive<u64> = 1..=3_600;
 /// Attempts of a deployment before the node is left alone.
 pub const DEPLOYMENT_ATTEMPTS_MAX: u32 = 3;
+/// Most root filesystems that a deployer is told of.
+pub const KNOWN_ROOTS_MAX: usize = 16;
+/// Most paths that a deployment keeps.
+pub const KEEP_PATHS_MAX: usize = 32;
 /// Largest text file whose content is kept for a diff, in bytes.
 pub const TEXT_FILE_BYTES_MAX: usize = 64 << 10;
 /// Most contents a server asks for in one answer to a report.

@@ -1,14 +1,15 @@
 //! Deployments: one image version onto one node.
 
 use lifecycle::{AttemptEnd, DeploymentState, NodeState, Observed, Step};
-use manifest::Digest;
-use protocol::latest::{DiskRule, Layout, Outcome, Progress};
+use manifest::{Digest, TreePath};
+use protocol::latest::{DeployMode, DiskRule, Layout, Outcome, Progress};
 use protocol::{DeploymentId, NodeId};
 use serde::Serialize;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::deployment_disks::installed_text;
 use crate::error::{digest, json, to_json};
 use crate::nodes::step_node;
 use crate::{Store, StoreError};
@@ -26,6 +27,10 @@ pub struct NewDeployment {
     pub disk_rule: DiskRule,
     /// How it is divided.
     pub layout: Layout,
+    /// What becomes of what is on it.
+    pub mode: DeployMode,
+    /// Paths that stay, with all below them.
+    pub keep: Vec<TreePath>,
     /// Attempts before it is given up.
     pub attempts_max: u32,
     /// Who asked.
@@ -50,6 +55,11 @@ pub struct DeploymentRecord {
     /// How it is divided.
     #[serde(skip)]
     pub layout: Layout,
+    /// What is asked for, of what is on the disk.
+    pub mode: DeployMode,
+    /// Paths that stay, with all below them.
+    #[schema(value_type = Vec<String>)]
+    pub keep: Vec<TreePath>,
     /// Where it stands.
     #[schema(value_type = String)]
     pub state: DeploymentState,
@@ -87,6 +97,8 @@ struct DeploymentRow {
     agent_layer: Vec<u8>,
     disk_rule: serde_json::Value,
     layout: serde_json::Value,
+    mode: String,
+    keep: serde_json::Value,
     state: String,
     reason: String,
     attempt: i32,
@@ -111,6 +123,11 @@ impl TryFrom<DeploymentRow> for DeploymentRecord {
             agent_layer: digest(&row.agent_layer)?,
             disk_rule: json("disk_rule", row.disk_rule)?,
             layout: json("layout", row.layout)?,
+            mode: DeployMode::parse(&row.mode).ok_or(StoreError::Stored {
+                what: "deployment mode",
+                value: row.mode,
+            })?,
+            keep: json("keep", row.keep)?,
             state: DeploymentState::parse(&row.state).ok_or(StoreError::Stored {
                 what: "deployment state",
                 value: row.state,
@@ -144,8 +161,8 @@ impl Store {
         let attempts_max = i32::try_from(new.attempts_max).unwrap_or(i32::MAX);
         sqlx::query!(
             "INSERT INTO deployments (id, node_id, image, agent_layer, disk_rule, layout, state, reason, attempts_max,
-                                      requested_by)
-             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 'waiting for a deployer', $7, $8)",
+                                      requested_by, mode, keep)
+             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 'waiting for a deployer', $7, $8, $9, $10)",
             id.0,
             new.node_id.0,
             new.image.as_bytes().as_slice(),
@@ -153,7 +170,9 @@ impl Store {
             to_json(&new.disk_rule),
             to_json(&new.layout),
             attempts_max,
-            new.requested_by
+            new.requested_by,
+            new.mode.as_str(),
+            to_json(&new.keep)
         )
         .execute(&mut *transaction)
         .await?;
@@ -168,8 +187,8 @@ impl Store {
     pub async fn deployment_get(&self, id: DeploymentId) -> Result<DeploymentRecord, StoreError> {
         sqlx::query_as!(
             DeploymentRow,
-            "SELECT id, node_id, image, agent_layer, disk_rule, layout, state, reason, attempt, attempts_max, progress,
-                    progress_at, outcome, requested_by, created_at, started_at, finished_at
+            "SELECT id, node_id, image, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
+                    progress, progress_at, outcome, requested_by, created_at, started_at, finished_at
              FROM deployments WHERE id = $1",
             id.0
         )
@@ -186,8 +205,8 @@ impl Store {
     pub async fn deployment_list(&self, node: NodeId) -> Result<Vec<DeploymentRecord>, StoreError> {
         sqlx::query_as!(
             DeploymentRow,
-            "SELECT id, node_id, image, agent_layer, disk_rule, layout, state, reason, attempt, attempts_max, progress,
-                    progress_at, outcome, requested_by, created_at, started_at, finished_at
+            "SELECT id, node_id, image, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
+                    progress, progress_at, outcome, requested_by, created_at, started_at, finished_at
              FROM deployments WHERE node_id = $1 ORDER BY created_at DESC LIMIT 100",
             node.0
         )
@@ -335,8 +354,8 @@ impl Store {
         .await?
         .ok_or_else(|| StoreError::not_found("deployment", id))?;
         let (state, reason, observed) = match outcome {
-            Outcome::Installed { files, bytes, .. } => {
-                let reason = format!("{files} files, {bytes} bytes written and checked");
+            Outcome::Installed { files, bytes, work, .. } => {
+                let reason = installed_text(*files, *bytes, work.as_ref());
                 (DeploymentState::Installed, reason, Observed::Installed)
             }
             Outcome::Failed { stage, reason } => {

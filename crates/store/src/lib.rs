@@ -13,6 +13,7 @@ mod burn_ins;
 mod certificates;
 pub mod cluster;
 mod contents;
+mod deployment_disks;
 mod deployments;
 mod dhcp_servers;
 mod discovery;

@@ -18,6 +18,7 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     command
         .args(arguments)
         .env("PLUMBLINE_BENCH_TFTPD", workspace.tftpd())
-        .env("PLUMBLINE_BENCH_NGINX", workspace.nginx());
+        .env("PLUMBLINE_BENCH_NGINX", workspace.nginx())
+        .env("PLUMBLINE_BENCH_AGENT", workspace.node_agent());
     run_shown("measure", &mut command)
 }

@@ -86,7 +86,18 @@ pub fn test(with_e2e: bool) -> Result<()> {
 pub fn bench(arguments: &[&str]) -> Result<()> {
     let workspace = Workspace::find()?;
     setup_steps::set_up(&workspace)?;
+    if arguments.first() == Some(&"manifest") {
+        build_node_agent(&workspace)?;
+    }
     benchmarks::run(&workspace, arguments)
+}
+
+/// `cargo xtask bench deploy`
+///
+/// # Errors
+/// As [`setup`].
+pub fn bench_deploy(arguments: &[&str]) -> Result<()> {
+    play("bench-deploy", arguments)
 }
 
 /// `cargo xtask fuzz`

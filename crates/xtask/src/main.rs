@@ -28,6 +28,8 @@ Usage: cargo xtask COMMAND
   bench tftp [--json]  set up, and measure the TFTP server beside tftpd-hpa and dnsmasq; more arguments go to
                        `plumbline-bench tftp` (see its --help)
   bench http [--json]  the same for the boot listener's HTTP, beside nginx
+  bench manifest [--json]  manifests of 100,000 files, and a tree of 400,000 files written by the agent from a server
+  bench deploy [--json]    set up, build, and measure writing an image on a virtual node beside `zstd -d | tar -x`; as root
   fuzz [SECONDS]       fuzz what decodes bytes from the network, each target for so many seconds (60)
   sqlx [--check]       rewrite the offline query data in .sqlx, or only check it
   help                 this text
@@ -42,7 +44,8 @@ fn main() -> ExitCode {
         ["test"] => commands::test(true),
         ["test", "--no-e2e"] => commands::test(false),
         ["e2e", rest @ ..] => commands::e2e(rest),
-        ["bench", "tftp" | "http", ..] => commands::bench(&words[1..]),
+        ["bench", "tftp" | "http" | "manifest", ..] => commands::bench(&words[1..]),
+        ["bench", "deploy", rest @ ..] => commands::bench_deploy(rest),
         ["fuzz"] => commands::fuzz(60),
         ["fuzz", secs] if secs.parse::<u32>().is_ok_and(|secs| secs > 0) => commands::fuzz(secs.parse().unwrap_or(60)),
         ["ci"] => commands::ci(),

@@ -1,8 +1,9 @@
 //! Asking for a deployment. What the deployer and the server then say to each other is elsewhere.
 
 use lifecycle::{Observed, Step};
-use protocol::latest::{DiskRule, Layout};
-use protocol::limits::DEPLOYMENT_ATTEMPTS_MAX;
+use manifest::TreePath;
+use protocol::latest::{DeployMode, DiskRule, Layout};
+use protocol::limits::{DEPLOYMENT_ATTEMPTS_MAX, KEEP_PATHS_MAX};
 use protocol::{DeploymentId, NodeId};
 use store::{ImageRecord, NewDeployment, NodeRecord};
 
@@ -11,6 +12,15 @@ use crate::image::BIOS_CORE_PATH;
 
 /// Size of the EFI system partition: two kernels with their initramfs, and room.
 const ESP_MIB: u32 = 256;
+
+/// What is asked for, of what is on the disk.
+#[derive(Clone, Debug, Default)]
+pub struct OldDisk {
+    /// Install over it where that is possible, or wipe it.
+    pub mode: DeployMode,
+    /// Paths that stay, with all below them, where the image allows something unlisted.
+    pub keep: Vec<String>,
+}
 
 /// Asks for an image on a node, with the newest agent layer; the node's step is part of it.
 ///
@@ -23,10 +33,11 @@ pub async fn request(
     node: NodeId,
     image: &str,
     disk_rule: DiskRule,
+    old: OldDisk,
     despite_burn_in: Option<&str>,
     requested_by: &str,
 ) -> Result<DeploymentId, AppError> {
-    let wanted = wanted(app, node, image, disk_rule).await?;
+    let wanted = wanted(app, node, image, disk_rule, old).await?;
     burn_ins::gate(app, &wanted.node, despite_burn_in, requested_by).await?;
     create(app, wanted, requested_by).await
 }
@@ -38,19 +49,31 @@ pub(super) struct Wanted {
     image: ImageRecord,
     agent_layer: ImageRecord,
     disk_rule: DiskRule,
+    mode: DeployMode,
+    keep: Vec<TreePath>,
 }
 
 /// Checks all that can be before anything is written.
 ///
 /// # Errors
 /// As [`request`], but for the burn-in.
-pub(super) async fn wanted(app: &App, node: NodeId, image: &str, disk_rule: DiskRule) -> Result<Wanted, AppError> {
+pub(super) async fn wanted(
+    app: &App,
+    node: NodeId,
+    image: &str,
+    disk_rule: DiskRule,
+    old: OldDisk,
+) -> Result<Wanted, AppError> {
     let record = app.store.node_get(node).await?;
     if let Step::Refused { reason } = lifecycle::step(record.state, &Observed::DeploymentRequested) {
         return Err(AppError::Conflict(reason));
     }
     disk_rule_check(&disk_rule)?;
     let (image, agent_layer) = images_find(app, image).await?;
+    let keep = keep_paths(&old)?;
+    if !keep.is_empty() {
+        keep_check(&app.images.manifest(image.digest).await?.header.classes, &keep)?;
+    }
     if record.inventory.as_ref().is_some_and(|inventory| !inventory.uefi) {
         bios_check(app, &image).await?;
     }
@@ -71,6 +94,8 @@ pub(super) async fn wanted(app: &App, node: NodeId, image: &str, disk_rule: Disk
         image,
         agent_layer,
         disk_rule,
+        mode: old.mode,
+        keep,
     })
 }
 
@@ -84,6 +109,8 @@ pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Res
         image,
         agent_layer,
         disk_rule,
+        mode,
+        keep,
     } = wanted;
     let deployment = NewDeployment {
         node_id: node,
@@ -91,6 +118,8 @@ pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Res
         agent_layer: agent_layer.digest,
         disk_rule,
         layout: layout(node),
+        mode,
+        keep,
         attempts_max: DEPLOYMENT_ATTEMPTS_MAX,
         requested_by: requested_by.to_owned(),
     };
@@ -155,6 +184,39 @@ pub fn esp_label(node: NodeId) -> String {
     format!("PL{}", &id[id.len() - 8..])
 }
 
+/// The paths that stay.
+fn keep_paths(old: &OldDisk) -> Result<Vec<TreePath>, AppError> {
+    if old.keep.is_empty() {
+        return Ok(Vec::new());
+    }
+    if old.mode == DeployMode::Wipe {
+        let problem = "keep: a disk that is wiped keeps nothing; ask for mode in_place";
+        return Err(AppError::Invalid(problem.to_owned()));
+    }
+    if old.keep.len() > KEEP_PATHS_MAX {
+        let problem = format!("keep: {} paths, expected at most {KEEP_PATHS_MAX}", old.keep.len());
+        return Err(AppError::Invalid(problem));
+    }
+    let parse = |text: &String| {
+        let path: Result<TreePath, _> = text.parse();
+        path.map_err(|error| AppError::Invalid(format!("keep: {error}")))
+    };
+    old.keep.iter().map(parse).collect()
+}
+
+/// Refuses a path below which the image allows nothing of the node's own: it would be removed all the same.
+fn keep_check(classes: &manifest::ClassRules, keep: &[TreePath]) -> Result<(), AppError> {
+    for path in keep {
+        let below = path.join(b"x").unwrap_or_else(|_| path.clone());
+        if !classes.allows_unlisted(path) && !classes.allows_unlisted(&below) {
+            return Err(AppError::Invalid(format!(
+                "keep: {path}: the image pins what is there and below; expected a path whose class is volatile, seeded or ignored"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn disk_rule_check(rule: &DiskRule) -> Result<(), AppError> {
     let texts = [&rule.serial, &rule.wwn, &rule.model];
     if texts
@@ -183,6 +245,23 @@ mod tests {
         let id = layout.esp_volume_id.as_bytes();
         assert!(id.len() == 8 && id.iter().all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(b)));
         assert_eq!(layout.root_uuid.get_version_num(), 4);
+    }
+
+    #[test]
+    fn only_what_the_image_leaves_to_the_node_can_be_kept() {
+        let old = |mode, keep: &[&str]| OldDisk {
+            mode,
+            keep: keep.iter().map(|path| (*path).to_owned()).collect(),
+        };
+        let classes = serde_json::from_str(r#"[{"path":"/home/**","class":"volatile"}]"#).unwrap();
+        let keep = keep_paths(&old(DeployMode::InPlace, &["/home", "/home/alice"])).unwrap();
+        keep_check(&classes, &keep).unwrap();
+        let pinned = keep_paths(&old(DeployMode::InPlace, &["/etc/mine"])).unwrap();
+        let error = keep_check(&classes, &pinned).unwrap_err().to_string();
+        assert!(error.contains("/etc/mine") && error.contains("volatile"), "{error}");
+        assert!(keep_paths(&old(DeployMode::Wipe, &["/home"])).is_err());
+        assert!(keep_paths(&old(DeployMode::InPlace, &["home"])).is_err());
+        assert!(keep_paths(&old(DeployMode::InPlace, &["/home/a"; 33])).is_err());
     }
 
     #[test]

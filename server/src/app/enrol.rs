@@ -8,9 +8,10 @@ use lifecycle::placement::is_identity;
 use lifecycle::{NodeState, Observed};
 use manifest::Digest;
 use protocol::latest::{
-    Claim, ClaimReply, DeploySpec, Inventory, LldpListening, Outcome, Progress, RenderReply, RenderRequest,
-    RenderedFile, Task,
+    Claim, ClaimReply, DeployMode, DeploySpec, DiskWork, Inventory, LldpListening, Outcome, Progress, RenderReply,
+    RenderRequest, RenderedFile, Task,
 };
+use protocol::limits::KNOWN_ROOTS_MAX;
 use protocol::{DeploymentId, NodeId};
 use store::{BootToken, CertificateRecord, DeploymentRecord};
 use time::OffsetDateTime;
@@ -319,6 +320,9 @@ async fn spec(app: &App, id: DeploymentId) -> Result<DeploySpec, AppError> {
             app,
             [deployment.image, deployment.agent_layer],
         )),
+        mode: deployment.mode,
+        known_roots: app.store.deployment_roots(node.id, KNOWN_ROOTS_MAX).await?,
+        keep: deployment.keep,
     })
 }
 
@@ -382,6 +386,21 @@ pub async fn render(
         .boot_mac
         .parse()
         .map_err(|_| AppError::Invalid("boot_mac: expected a MAC address".to_owned()))?;
+    let mut layout = deployment.layout;
+    if let Some(root) = request.root_uuid.filter(|root| *root != layout.root_uuid) {
+        if !app
+            .store
+            .deployment_roots(ramdisk.node, KNOWN_ROOTS_MAX)
+            .await?
+            .contains(&root)
+        {
+            return Err(AppError::Invalid(format!(
+                "root_uuid {root}: expected one that this node was given"
+            )));
+        }
+        app.store.deployment_set_root(id, root).await?;
+        layout.root_uuid = root;
+    }
     let node = app.store.node_get(ramdisk.node).await?;
     let header = app.images.manifest(deployment.image).await?.header;
     let kernel = header
@@ -398,7 +417,7 @@ pub async fn render(
         dns: &site.dns,
         authorized_keys: &site.authorized_keys,
         ssh_host_keys: &request.ssh_host_keys,
-        layout: &deployment.layout,
+        layout: &layout,
         kernel: &kernel,
         kernel_arguments: &site.kernel_arguments,
         agents_url: &app.config.agents_url(local),
@@ -459,16 +478,30 @@ pub async fn outcome(app: &App, ramdisk: &Ramdisk, id: DeploymentId, outcome: &O
             bytes,
             requests,
             duration_secs,
+            work,
         } => (
             "installed",
             format!(
-                "{files} files, {} MB written and checked in {duration_secs} s, {requests} requests",
-                bytes / 1_000_000
+                "{files} files, {} MB written and checked in {duration_secs} s, {requests} requests{}",
+                bytes / 1_000_000,
+                work.as_ref().map(work_text).unwrap_or_default()
             ),
         ),
         Outcome::Failed { stage, reason } => ("deployment_failed", format!("{}: {reason}", stage.as_str())),
     };
     event(app, ramdisk.node, "", kind, &detail).await
+}
+
+/// How an image came to be on a disk, as the rest of an event's line.
+fn work_text(work: &DiskWork) -> String {
+    let fetched = work.bytes_fetched / 1_000_000;
+    match work.mode {
+        DeployMode::InPlace => format!(
+            ", {fetched} MB fetched; in place: {} files kept, {} written, {} removed",
+            work.files_kept, work.files_written, work.files_removed
+        ),
+        DeployMode::Wipe => format!(", {fetched} MB fetched; the disk was wiped: {}", work.reason),
+    }
 }
 
 #[cfg(test)]

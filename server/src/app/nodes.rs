@@ -13,6 +13,7 @@ use serde::Serialize;
 use store::{NewEvent, NodeChange, NodeRecord, StoreError};
 use time::OffsetDateTime;
 
+use super::deployments::OldDisk;
 use super::drift::{self, Verdict};
 use super::{App, AppError, burn_ins, deployments, reviews};
 
@@ -224,7 +225,7 @@ pub async fn node_approve(
     approved_by: &str,
 ) -> Result<DeploymentId, AppError> {
     hostname_check(name)?;
-    let wanted = deployments::wanted(app, node, image, disk).await?;
+    let wanted = deployments::wanted(app, node, image, disk, OldDisk::default()).await?;
     burn_ins::gate(app, &wanted.node, despite_burn_in, approved_by).await?;
     if wanted.node.name.as_deref() != Some(name) {
         app.store.node_rename(node, name).await?;

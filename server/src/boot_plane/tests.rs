@@ -563,6 +563,8 @@ async fn deployment_of(app: &App, node_id: NodeId) -> store::NewDeployment {
             esp_label: "PL12AB34CD".to_owned(),
             root_uuid: uuid::Uuid::nil(),
         },
+        mode: protocol::latest::DeployMode::InPlace,
+        keep: Vec::new(),
         attempts_max: 3,
         requested_by: "admin".to_owned(),
     }

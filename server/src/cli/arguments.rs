@@ -67,6 +67,9 @@ pub enum Command {
     /// What differs from the images
     #[command(subcommand)]
     Drift(DriftCommand),
+    /// Deployments: what came of one
+    #[command(subcommand)]
+    Deployment(DeploymentCommand),
     /// Repair drift: shows the plan; --apply carries it out
     ///
     /// Exit code: 0 nothing is left, 2 drift is left or nobody could look, 1 it could not run.
@@ -119,6 +122,18 @@ pub enum DiscoveryCommand {
     /// Rules that name and place machines as they are found
     #[command(subcommand)]
     Rules(RulesCommand),
+}
+
+/// On deployments.
+#[derive(Debug, Subcommand)]
+pub enum DeploymentCommand {
+    /// Show one deployment: what was fetched, kept, written and removed
+    ///
+    /// `plumbline node deployments NODE --json` has the ids.
+    Show {
+        /// Its id
+        id: String,
+    },
 }
 
 /// On discovery rules.

@@ -37,6 +37,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Login { user } => commands::login(server, output, user).await,
         Command::Logout => commands::logout(output).await,
         Command::Node(command) => commands::node(&login::client(server)?, output, command).await,
+        Command::Deployment(command) => commands::deployment(&login::client(server)?, output, command).await,
         Command::Discovery(DiscoveryCommand::Rules(command)) => commands::rules(server, output, command).await,
         Command::Discovery(command) => commands::discovery(&login::client(server)?, output, command).await,
         Command::RackPlan(command) => commands::rack_plan(&login::client(server)?, output, command).await,

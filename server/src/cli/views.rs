@@ -12,7 +12,9 @@ pub use keys::{ImageRevoked, ImageUser, Key, KeyRevoked, KeyRotated};
 
 use jiff::Timestamp;
 use lifecycle::burn_in::Standing;
-use protocol::latest::{Inventory, JobOutcome, NotLookedAt, Progress, RepairStep, ScanSummary, TestOrder, TestResult};
+use protocol::latest::{
+    DeployMode, Inventory, JobOutcome, NotLookedAt, Outcome, Progress, RepairStep, ScanSummary, TestOrder, TestResult,
+};
 use serde::Deserialize;
 
 /// A node.
@@ -174,6 +176,11 @@ pub struct Deployment {
     pub attempt: i32,
     pub attempts_max: i32,
     pub progress: Option<Progress>,
+    #[serde(default)]
+    pub mode: DeployMode,
+    #[serde(default)]
+    pub keep: Vec<String>,
+    pub outcome: Option<Outcome>,
     pub requested_by: String,
     pub created_at: Timestamp,
 }

@@ -40,6 +40,9 @@ const IMAGES_MAX: usize = 100_000;
 const MANIFEST: &str = "manifest.ndjson";
 const SIGNATURE: &str = "manifest.ndjson.minisig";
 const PACK_INDEX: &str = "packs.json";
+/// The same, as they travel (`manifest::squeeze`). Images from before they were made have none.
+const MANIFEST_SQUEEZED: &str = "manifest.ndjson.zst";
+const PACK_INDEX_SQUEEZED: &str = "packs.json.zst";
 
 /// Something the store could not do.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +129,10 @@ pub enum Document {
     Signature,
     /// Where each blob lies.
     PackIndex,
+    /// The manifest in one zstd frame.
+    ManifestSqueezed,
+    /// The pack index in one zstd frame.
+    PackIndexSqueezed,
 }
 
 impl Document {
@@ -136,6 +143,8 @@ impl Document {
             "manifest" => Some(Self::Manifest),
             "signature" => Some(Self::Signature),
             "packs" => Some(Self::PackIndex),
+            "manifest.zst" => Some(Self::ManifestSqueezed),
+            "packs.zst" => Some(Self::PackIndexSqueezed),
             _ => None,
         }
     }
@@ -145,6 +154,8 @@ impl Document {
             Self::Manifest => MANIFEST,
             Self::Signature => SIGNATURE,
             Self::PackIndex => PACK_INDEX,
+            Self::ManifestSqueezed => MANIFEST_SQUEEZED,
+            Self::PackIndexSqueezed => PACK_INDEX_SQUEEZED,
         }
     }
 }
@@ -232,8 +243,12 @@ impl ImageStore {
         for (name, bytes) in parts.artifacts {
             self.put(&artifact_path(image, name), bytes).await?;
         }
-        self.put(&document_path(image, PACK_INDEX), parts.packs.encode()?.into())
-            .await?;
+        let index: Bytes = parts.packs.encode()?.into();
+        for (name, text) in [(MANIFEST_SQUEEZED, &parts.manifest), (PACK_INDEX_SQUEEZED, &index)] {
+            self.put(&document_path(image, name), manifest::squeeze(text)?.into())
+                .await?;
+        }
+        self.put(&document_path(image, PACK_INDEX), index).await?;
         self.put(&document_path(image, MANIFEST), parts.manifest).await?;
         if let Some(signature) = parts.signature {
             self.put_signature(image, &signature).await?;
@@ -400,7 +415,7 @@ impl ImageStore {
             }
         }
         self.delete(&document_path(image, SIGNATURE)).await?;
-        for name in [MANIFEST, PACK_INDEX] {
+        for name in [MANIFEST, PACK_INDEX, MANIFEST_SQUEEZED, PACK_INDEX_SQUEEZED] {
             self.delete(&document_path(image, name)).await?;
         }
         for name in [ArtifactName::Kernel, ArtifactName::Initramfs] {

@@ -153,10 +153,9 @@ fn events_read_like_a_log() {
     check("events", &render::events(&events, &context(Some(80))));
 }
 
-#[test]
-fn deployments() {
-    let deployment = json!({
-        "id": "01940000-0000-7000-8000-000000000002",
+fn deployment_of(id: &str) -> Value {
+    json!({
+        "id": id,
         "image": "ab".repeat(32),
         "state": "running",
         "reason": "a deployer works on it",
@@ -166,13 +165,28 @@ fn deployments() {
                       "files_done": 1, "files_total": 3 },
         "requested_by": "admin",
         "created_at": "2026-01-02T11:00:00Z",
-    });
+    })
+}
+
+#[test]
+fn deployments() {
+    let deployment = deployment_of("01940000-0000-7000-8000-000000000002");
     let mut waiting = deployment.clone();
     waiting["state"] = json!("waiting");
     waiting["progress"] = Value::Null;
     let all: Vec<views::Deployment> = view(&json!([deployment, waiting]));
     check("deployments", &render::deployments(&all, &context(None)));
     check("deployment", &render::deployment(&all[0], &context(None)));
+    let mut done = deployment_of(&all[0].id);
+    done["outcome"] = json!({
+        "outcome": "installed", "files": 10_053, "bytes": 369_000_000, "requests": 12, "duration_secs": 31,
+        "work": { "mode": "in_place", "reason": "the disk has this node's root filesystem", "bytes_fetched": 3_500_000,
+                  "bytes_kept": 362_000_000, "files_kept": 9_900, "files_written": 160, "files_removed": 41 },
+    });
+    check(
+        "deployment_in_full",
+        &render::deployment_in_full(&view(&done), &context(None)),
+    );
 }
 
 #[test]

@@ -238,3 +238,74 @@ async fn a_node_that_does_not_boot_says_how_far_it_came() {
     assert!(stuck["is_stuck"] == true, "{stuck}");
     assert!(stuck["sentence"].as_str().unwrap().contains("1024 bytes"), "{stuck}");
 }
+
+#[tokio::test]
+async fn what_becomes_of_a_disk_is_said_and_shown() {
+    let server = Server::start().await;
+    server.node("n1", MAC).await;
+    let mut header = manifest::Header::new(manifest::ManifestKind::Os, "debian-12-lab", "20260101T000000Z");
+    header.classes = serde_json::from_value(json!([{ "path": "/home/**", "class": "volatile" }])).unwrap();
+    server.image_of(header, &[("/etc/x", 0o644, "x")]).await;
+    server.image("agent", "plumbline-agent", "20260101T000000Z").await;
+    let deploy = async |more: serde_json::Value| {
+        let mut body = json!({ "image": "debian-12-lab" });
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        server.post("/api/v1/nodes/n1/deployments", body).await
+    };
+    for (more, reason) in [
+        (json!({ "keep": ["/etc/x"] }), "/etc/x: the image pins"),
+        (json!({ "keep": ["home"] }), "keep: "),
+        (json!({ "keep": ["/home"], "mode": "wipe" }), "keeps nothing"),
+        (json!({ "mode": "erase" }), "erase"),
+    ] {
+        let refused = deploy(more).await;
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{refused:?}");
+        assert!(refused.error().contains(reason), "{refused:?}");
+    }
+    let asked = deploy(json!({ "keep": ["/home/alice"] })).await;
+    assert_eq!(asked.status, StatusCode::CREATED, "{asked:?}");
+    assert_eq!(
+        (&asked.body["mode"], &asked.body["keep"]),
+        (&json!("in_place"), &json!(["/home/alice"]))
+    );
+}
+
+/// A deployer says which of the node's root filesystems it goes over; any other is refused.
+#[tokio::test]
+async fn only_a_root_filesystem_of_the_node_itself_is_configured() {
+    let server = Server::start().await;
+    let (node, _) = server.installed_node("n1", MAC).await;
+    let (other, _) = server.installed_node("n2", "52:54:00:aa:00:07").await;
+    let store = &server.app.store;
+    let again = server
+        .post("/api/v1/nodes/n1/deployments", json!({ "image": "debian-12-lab" }))
+        .await;
+    let deployment: protocol::DeploymentId = again.body["id"].as_str().unwrap().parse().unwrap();
+    let token = store
+        .token_issue(node, Some((deployment, 1)), MAC, "10.0.0.9")
+        .await
+        .unwrap();
+    assert!(store.deployment_start(deployment, token).await.unwrap());
+    let ramdisk = plumbline::app::enrol::Ramdisk { node, token };
+    let render = async |root| {
+        let request = protocol::latest::RenderRequest {
+            boot_mac: MAC.to_owned(),
+            ssh_host_keys: Vec::new(),
+            agent_certificate_request: String::new(),
+            disk: Default::default(),
+            root_uuid: Some(root),
+        };
+        let said = plumbline::app::enrol::render(&server.app, &ramdisk, deployment, None, &request).await;
+        // The image of this test has no kernel: it never comes to an end.
+        said.unwrap_err().to_string()
+    };
+    let foreign = store.deployment_roots(other, 1).await.unwrap()[0];
+    assert!(render(foreign).await.contains("root_uuid"));
+    let roots = store.deployment_roots(node, 16).await.unwrap();
+    assert_eq!(roots.len(), 2, "each deployment has ids of its own");
+    let oldest = roots[1];
+    assert!(!render(oldest).await.contains("root_uuid"));
+    assert_eq!(store.deployment_get(deployment).await.unwrap().layout.root_uuid, oldest);
+}

@@ -292,6 +292,7 @@ impl Server {
             bytes: 1_000,
             requests: 1,
             duration_secs: 10,
+            work: None,
         };
         store.deployment_finish(deployment, &outcome).await.unwrap();
         let baseline = store.baseline_find(node).await.unwrap().unwrap();

@@ -74,6 +74,17 @@ export interface ScanSummary {
   difference_count: number;
 }
 
+/** How an image came to be on a disk. */
+export interface DiskWork {
+  mode: 'in_place' | 'wipe';
+  reason: string;
+  bytes_fetched: number;
+  bytes_kept: number;
+  files_kept: number;
+  files_written: number;
+  files_removed: number;
+}
+
 /** How a deployment ended. */
 export interface DeploymentOutcome {
   outcome: 'installed' | 'failed';
@@ -81,6 +92,7 @@ export interface DeploymentOutcome {
   bytes?: number;
   requests?: number;
   duration_secs?: number;
+  work?: DiskWork;
   stage?: Stage;
   reason?: string;
 }

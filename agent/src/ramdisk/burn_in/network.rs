@@ -115,7 +115,7 @@ async fn stream(server: Api, direction: Direction, end: Instant, watch: Watch) -
 /// Bytes of one answer, as many as come until the end, and the time from the first of them.
 async fn download(server: &Api, end: Instant, watch: &Watch) -> Result<(u64, Duration), ApiError> {
     let path = format!("{}?bytes={THROUGHPUT_BYTES_MAX}", paths::THROUGHPUT);
-    let mut answer = server.get_stream(&path, 0).await?;
+    let mut answer = server.get_stream(&path, 0, None).await?;
     let (start, mut bytes) = (Instant::now(), 0);
     let transport = |source| ApiError::Transport {
         url: path.clone(),

@@ -107,6 +107,44 @@ pub fn provide(environment: &LabEnvironment, data_dir: &Path, os: &OsImage) -> R
     Ok(())
 }
 
+/// Builds an image of the recipe `text`, which lies on top of one in the workspace, beside those that
+/// [`provide`] has put into `data_dir`. Kept between runs as they are.
+///
+/// # Errors
+/// As [`provide`].
+pub fn derive(environment: &LabEnvironment, data_dir: &Path, name: &str, text: &str) -> Result<()> {
+    let kept = environment.work_folder().join("images");
+    let recipes = environment.work_folder().join("recipes");
+    let recipe = recipes.join(name);
+    fs::create_dir_all(&recipe)?;
+    fs::write(recipe.join("image.yaml"), text)?;
+    let below = recipes.join("debian-12-lab");
+    if !below.exists() {
+        std::os::unix::fs::symlink(environment.root.join("images/debian-12-lab"), &below)?;
+    }
+    // What it lies on is a part of what goes into it, as it was built.
+    let stamp = fs::read_to_string(kept.join("debian-12-lab.stamp"))?;
+    let build = Build {
+        name: "second image",
+        key: folder_key(&recipe)? + &stamp.replace('\n', ""),
+        arguments: vec![
+            "build".into(),
+            recipe.into(),
+            "--loaders".into(),
+            environment.loaders.clone().into(),
+        ],
+    };
+    build.keep(environment, &kept)?;
+    run_checked(
+        Command::new("cp")
+            .arg("-aln")
+            .arg(kept.join("images").join("."))
+            .arg(data_dir.join("images")),
+        COPY_LIMIT,
+    )
+    .map(drop)
+}
+
 /// One image, and what it is built from.
 struct Build {
     name: String,

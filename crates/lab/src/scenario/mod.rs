@@ -4,6 +4,7 @@ mod again;
 mod appliance;
 mod arm64;
 mod bad_signature;
+mod bench_deploy;
 mod boot_kind;
 mod boot_question;
 mod burn_in;
@@ -20,6 +21,7 @@ mod neighbours;
 mod oci_import;
 mod own_image;
 mod recipes;
+mod reimage;
 mod relay;
 mod rescue;
 mod run;
@@ -62,7 +64,7 @@ const LOSSY: Rates = Rates {
 };
 
 /// Scenarios by name, with what each shows.
-pub const SCENARIOS: [(&str, &str); 22] = [
+pub const SCENARIOS: [(&str, &str); 23] = [
     (
         "install",
         "power-on to a verified node with zero drift, beside a machine nobody listed",
@@ -136,6 +138,10 @@ pub const SCENARIOS: [(&str, &str); 22] = [
     ("debian-13", "the same as node-image with debian-13-node"),
     ("gpu-image", "the same with debian-12-gpu"),
     (
+        "reimage",
+        "a node that was worked on goes to another image in place; on the way back its power is cut, and it ends right",
+    ),
+    (
         "other-firmware",
         "a node installed by one firmware starts by the other, and by the first again, with zero drift",
     ),
@@ -186,6 +192,7 @@ pub fn run_e2e(options: &E2eOptions) -> Result<Value> {
         "rescue" => rescue::play(&options.environment, options.firmware),
         "burn-in" => burn_in::play(&options.environment, options.firmware),
         "reimage-by-agent" => again::by_agent(&options.environment, options.firmware),
+        "reimage" => reimage::play(&options.environment, options.firmware),
         "baseline-suspect" => fleet::baseline_suspect(&options.environment),
         "kill-server" => crash::kill(&options.environment, Victim::Server),
         "kill-postgres" => crash::kill(&options.environment, Victim::Postgres),
@@ -226,6 +233,15 @@ fn run_folder(environment: &LabEnvironment, purpose: &str) -> Result<PathBuf> {
         .arg(folder.join("operator"));
     run_checked(&mut keygen, Duration::from_secs(20))?;
     Ok(folder)
+}
+
+/// Measures writing an image on a node, for `cargo xtask bench deploy`.
+///
+/// # Errors
+/// As [`run_e2e`].
+pub fn run_bench_deploy(environment: &LabEnvironment, rounds: u32) -> Result<Value> {
+    environment.check()?;
+    bench_deploy::measure(environment, rounds)
 }
 
 /// Plays the demonstration and, unless `once`, stays until Ctrl-C.

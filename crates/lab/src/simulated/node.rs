@@ -109,6 +109,7 @@ impl SimulatedNode {
                 bytes: installed.bytes,
                 requests: installed.requests,
                 duration_secs: started.elapsed().as_secs(),
+                work: Some(installed.work.clone()),
             },
             Err(failure) => Outcome::Failed {
                 stage: failure.stage,

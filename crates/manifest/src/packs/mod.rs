@@ -9,11 +9,15 @@
 //! a hostile index or pack can make an installation fail and nothing else.
 
 mod index;
+mod order;
+mod parts;
 mod read;
 mod slices;
 mod write;
 
 pub use index::{Extent, Frame, PackIndex, PackInfo};
+pub use order::packing_order;
+pub use parts::Part;
 pub use read::{Piece, unpack};
 pub use slices::Slice;
 pub use write::{PackWriter, StoredPack};

@@ -28,6 +28,51 @@ pub struct DeploySpec {
     /// file count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<super::ImageTrust>,
+    /// What becomes of what is on the disk. Servers from before it was said mean [`DeployMode::Wipe`].
+    #[serde(default = "DeployMode::of_old_servers")]
+    pub mode: DeployMode,
+    /// Root filesystems that this node was given so far, at most [`crate::limits::KNOWN_ROOTS_MAX`], this deployment's own
+    /// among them: only these are installed over.
+    #[serde(default)]
+    pub known_roots: Vec<uuid::Uuid>,
+    /// Paths that stay with all below them, as far as the image allows something unlisted there; at most
+    /// [`crate::limits::KEEP_PATHS_MAX`]. With any, the disk is never wiped instead.
+    #[serde(default)]
+    pub keep: Vec<manifest::TreePath>,
+}
+
+/// What becomes of what is on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeployMode {
+    /// What is right on an installation of this node stays, and everything else goes; any other disk is wiped.
+    #[default]
+    InPlace,
+    /// The disk is wiped.
+    Wipe,
+}
+
+impl DeployMode {
+    /// The name used in the database, in the API and in the CLI.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InPlace => "in_place",
+            Self::Wipe => "wipe",
+        }
+    }
+
+    /// The mode with this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::InPlace, Self::Wipe]
+            .into_iter()
+            .find(|mode| mode.as_str() == name)
+    }
+
+    const fn of_old_servers() -> Self {
+        Self::Wipe
+    }
 }
 
 /// Which disk to install on. All given conditions must hold, and exactly one disk must fulfil them: none or several is
@@ -131,6 +176,9 @@ pub struct RenderRequest {
     pub agent_certificate_request: String,
     /// The disk chosen: serial, WWN or name, for the record.
     pub disk: super::Disk,
+    /// The root filesystem that is installed over; none when the one of the deployment's layout was made.
+    #[serde(default)]
+    pub root_uuid: Option<uuid::Uuid>,
 }
 
 /// The node's layer above the image.
@@ -166,6 +214,9 @@ pub enum Outcome {
         requests: u64,
         /// Seconds from the task to now.
         duration_secs: u64,
+        /// What became of what was on the disk; deployers from before it was told say nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        work: Option<DiskWork>,
     },
     /// Given up; the disk does not hold a usable system.
     Failed {
@@ -174,6 +225,25 @@ pub enum Outcome {
         /// Why, with what was found and expected.
         reason: String,
     },
+}
+
+/// How an image came to be on a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct DiskWork {
+    /// What was done, which may not be what was asked for.
+    pub mode: DeployMode,
+    /// Why, in words.
+    pub reason: String,
+    /// Bytes of image data from the server as they travelled: manifests, indexes, packs.
+    pub bytes_fetched: u64,
+    /// Bytes of content that were on the disk already.
+    pub bytes_kept: u64,
+    /// Regular files that were there already, at their path or at another.
+    pub files_kept: u64,
+    /// Regular files that were written, this node's own configuration among them.
+    pub files_written: u64,
+    /// Files, links and devices that were removed.
+    pub files_removed: u64,
 }
 
 /// What the deployer trusts, put into its ramdisk by the boot plane as `/etc/plumbline/authority.json`.

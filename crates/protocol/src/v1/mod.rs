@@ -16,7 +16,8 @@ pub use burn_in::{
     BurnIn, BurnInReply, Figure, LinkLayer, Port, TestKind, TestOrder, TestOutcome, TestProgress, TestResult,
 };
 pub use deploy::{
-    Authority, DeploySpec, DiskRule, Layout, Outcome, Progress, RenderReply, RenderRequest, RenderedFile, Stage,
+    Authority, DeployMode, DeploySpec, DiskRule, DiskWork, Layout, Outcome, Progress, RenderReply, RenderRequest,
+    RenderedFile, Stage,
 };
 pub use inventory::{Cpu, Disk, Dmi, Inventory, LldpListening, Neighbour, Nic, PciDevice};
 pub use job::{Job, JobOutcome, RepairStep, SecretDigestKey, SignedJob, StepOutcome, StepResult, Verb};
@@ -27,7 +28,8 @@ pub use trust::{ImageTrust, RevokedImage, RevokedKey};
 pub mod paths {
     /// GET over plain HTTP on the boot listener: [`super::Clock`].
     pub const CLOCK: &str = "/boot/v1/clock";
-    /// GET over plain HTTP: `{IMAGES}/{digest}/manifest`, `…/signature`, `…/packs`.
+    /// GET over plain HTTP: `{IMAGES}/{digest}/manifest`, `…/signature`, `…/packs`; `…/manifest.zst` and `…/packs.zst` are
+    /// the same in one zstd frame, which images from before they were made do not have.
     pub const IMAGES: &str = "/boot/v1/images";
     /// GET over plain HTTP, ranges allowed: `{PACKS}/{digest}`.
     pub const PACKS: &str = "/boot/v1/packs";

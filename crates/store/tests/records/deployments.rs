@@ -1,6 +1,6 @@
 use lifecycle::{AttemptEnd, DeploymentState, NodeState, Observed};
 use manifest::Digest;
-use protocol::latest::{Outcome, Progress, Stage};
+use protocol::latest::{DeployMode, DiskWork, Outcome, Progress, Stage};
 use protocol::{DeploymentId, NodeId};
 use store::{CertificateRecord, Store, StoreError};
 use time::{Duration, OffsetDateTime};
@@ -27,6 +27,7 @@ fn installed() -> Outcome {
         bytes: 100,
         requests: 7,
         duration_secs: 3,
+        work: None,
     }
 }
 
@@ -225,4 +226,74 @@ async fn a_misused_token_stops_the_deployment_and_what_it_enrolled() {
     }
     let again = store.deployment_create(&new_deployment(&store, node).await).await;
     assert!(matches!(again, Err(StoreError::Conflict(reason)) if reason.contains("quarantined")));
+}
+
+#[tokio::test]
+async fn a_node_knows_the_root_filesystems_it_was_given_and_another_nodes_are_none_of_them() {
+    let (_database, store) = store().await;
+    let (node, first, _) = running(&store).await;
+    let given = store.deployment_get(first).await.unwrap().layout.root_uuid;
+    assert_eq!(store.deployment_roots(node, 16).await.unwrap(), [given]);
+    let other = inventoried_node(&store, "gpu-002", "52:54:00:aa:00:02").await;
+    assert!(store.deployment_roots(other, 16).await.unwrap().is_empty());
+
+    // Installed over an older one's.
+    let older = Uuid::new_v4();
+    store.deployment_set_root(first, older).await.unwrap();
+    assert_eq!(store.deployment_roots(node, 16).await.unwrap(), [older]);
+    assert_eq!(
+        store.deployment_get(first).await.unwrap().layout.esp_mib,
+        256,
+        "the rest stays"
+    );
+}
+
+#[tokio::test]
+async fn what_became_of_a_disk_is_the_reason_of_the_deployment() {
+    let work = |mode| DiskWork {
+        mode,
+        reason: "the filesystem has errors".to_owned(),
+        bytes_fetched: 5,
+        bytes_kept: 60,
+        files_kept: 8,
+        files_written: 2,
+        files_removed: 3,
+    };
+    for (mode, expected) in [
+        (
+            DeployMode::InPlace,
+            "in place: 8 files of 60 bytes kept, 2 written, 3 removed",
+        ),
+        (DeployMode::Wipe, "the disk was wiped: the filesystem has errors"),
+    ] {
+        let (_database, store) = store().await;
+        let (_, deployment, _) = running(&store).await;
+        let keys = ["ssh-ed25519 AAAA".to_owned()];
+        let overlay = Digest::of(b"overlay");
+        store
+            .deployment_set_overlay(deployment, overlay, "overlay", &keys)
+            .await
+            .unwrap();
+        let Outcome::Installed {
+            files,
+            bytes,
+            requests,
+            duration_secs,
+            ..
+        } = installed()
+        else {
+            unreachable!()
+        };
+        let outcome = Outcome::Installed {
+            files,
+            bytes,
+            requests,
+            duration_secs,
+            work: Some(work(mode)),
+        };
+        store.deployment_finish(deployment, &outcome).await.unwrap();
+        let record = store.deployment_get(deployment).await.unwrap();
+        assert!(record.reason.contains(expected), "{}", record.reason);
+        assert_eq!(record.outcome.unwrap()["work"]["bytes_fetched"], 5);
+    }
 }

@@ -66,6 +66,8 @@ pub async fn new_deployment(store: &Store, node_id: NodeId) -> NewDeployment {
             esp_label: "PL12AB34CD".to_owned(),
             root_uuid: uuid::Uuid::new_v4(),
         },
+        mode: protocol::latest::DeployMode::InPlace,
+        keep: Vec::new(),
         attempts_max: 3,
         requested_by: "admin".into(),
     }

@@ -31,6 +31,7 @@ pub async fn installed_node_named(store: &Store, name: &str, mac: &str) -> (Node
         bytes: 1,
         requests: 1,
         duration_secs: 1,
+        work: None,
     };
     store.deployment_finish(deployment, &outcome).await.unwrap();
     (node, store.baseline_find(node).await.unwrap().unwrap().digest)

@@ -37,7 +37,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         &["manifest", "drift", "protocol", "lifecycle", "store", "netboot"],
     ),
     ("lab", &["manifest", "drift", "protocol", "netboot", "plumbline-agent"]),
-    ("bench", &["netboot", "store", "plumbline"]),
+    ("bench", &["manifest", "netboot", "store", "plumbline"]),
     ("xtask", &[]),
 ];
 

@@ -65,13 +65,21 @@ pub enum NodeCommand {
         /// Id, name or MAC
         node: String,
     },
-    /// Install an image on a node; its disk is wiped
+    /// Install an image on a node; nothing else stays on its disk
+    ///
+    /// Over an installation of the same node, files that are right already stay, and only what differs is fetched.
     Deploy {
         /// Id, name or MAC
         node: String,
         /// What, and where.
         #[command(flatten)]
         install: InstallArguments,
+        /// Wipe the disk, also when it could be installed over
+        #[arg(long)]
+        wipe: bool,
+        /// Keep this path with all below it, where the image allows something of the node's own; may be repeated
+        #[arg(long, value_name = "PATH", conflicts_with = "wipe")]
+        keep: Vec<String>,
         /// Have the agent of a running node restart it into the deployer now; without it, the node's next start does it
         #[arg(long)]
         restart: bool,

@@ -4,6 +4,7 @@ mod audit;
 mod boot;
 mod build;
 mod builds;
+mod deployments;
 mod discovery;
 mod drift;
 mod images;
@@ -20,6 +21,7 @@ mod users;
 
 pub use audit::audit;
 pub use builds::builds;
+pub use deployments::deployment;
 pub use discovery::{dhcp_servers, discovery, sightings};
 pub use drift::drift;
 pub use images::image;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use protocol::latest::DeployMode;
 use reqwest::Method;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -53,9 +54,16 @@ pub async fn node(client: &Client, output: Output, command: &NodeCommand) -> any
                 .await?;
             output.show(&answer, render::deployment)
         }
-        NodeCommand::Deploy { node, install, restart } => {
-            let body = json!({ "image": install.image, "disk": disk(install), "restart": restart,
-                               "despite_burn_in": install.despite_burn_in });
+        NodeCommand::Deploy {
+            node,
+            install,
+            wipe,
+            keep,
+            restart,
+        } => {
+            let mode = if *wipe { DeployMode::Wipe } else { DeployMode::InPlace };
+            let body = json!({ "image": install.image, "disk": disk(install), "restart": restart, "mode": mode,
+                               "keep": keep, "despite_burn_in": install.despite_burn_in });
             let answer = client
                 .send(Method::POST, &["nodes", node, "deployments"], Some(&body))
                 .await?;

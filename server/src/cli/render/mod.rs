@@ -21,7 +21,7 @@ pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};
 pub use image_diff::{DIFF_PATHS, image_diff};
 pub use images::{image, image_check, images};
 pub use keys::{image_revoked, key, key_revoked, key_rotated, keys};
-pub use nodes::{deployment, deployments, event_line, events, node, nodes, why};
+pub use nodes::{deployment, deployment_in_full, deployments, event_line, events, node, nodes, why};
 pub use rack_plan::imported;
 pub use remediation::{audit, left, plan, releases, run, runs};
 pub use rules::rules;

@@ -2,7 +2,7 @@
 
 use lifecycle::burn_in::Standing;
 use lifecycle::placement::MismatchKind;
-use protocol::latest::{Disk, Inventory, LldpListening, Nic};
+use protocol::latest::{DeployMode, Disk, Inventory, LldpListening, Nic, Outcome};
 
 use super::burn_ins::word;
 use crate::cli::sizes::size_text;
@@ -347,6 +347,54 @@ pub fn deployment(deployment: &Deployment, _: &Context) -> String {
         cell(&image),
         cell(&deployment.reason)
     )
+}
+
+/// One deployment with what came of it.
+#[must_use]
+pub fn deployment_in_full(deployment: &Deployment, context: &Context) -> String {
+    let asked = match (deployment.mode, deployment.keep.as_slice()) {
+        (DeployMode::Wipe, _) => "wipe the disk".to_owned(),
+        (DeployMode::InPlace, []) => "keep what is right on the disk, else wipe it".to_owned(),
+        (DeployMode::InPlace, keep) => format!("keep what is right on the disk, and {}", keep.join(", ")),
+    };
+    let mut lines = vec![
+        ("deployment", deployment.id.clone()),
+        ("image", deployment.image.clone()),
+        ("state", deployment.state.clone()),
+        ("reason", deployment.reason.clone()),
+        (
+            "attempt",
+            format!("{} of {}", deployment.attempt, deployment.attempts_max),
+        ),
+        ("asked for", asked),
+        (
+            "by",
+            format!("{}, {}", deployment.requested_by, context.age(deployment.created_at)),
+        ),
+        ("progress", progress(deployment)),
+    ];
+    if let Some(Outcome::Installed {
+        requests,
+        duration_secs,
+        work: Some(work),
+        ..
+    }) = &deployment.outcome
+    {
+        let done = match work.mode {
+            DeployMode::InPlace => "in place",
+            DeployMode::Wipe => "wiped",
+        };
+        lines.push(("done", format!("{done}, in {duration_secs} s: {}", work.reason)));
+        lines.push((
+            "fetched",
+            format!("{} in {requests} requests", size_text(work.bytes_fetched)),
+        ));
+        let kept = format!("{} files, {}", work.files_kept, size_text(work.bytes_kept));
+        lines.push(("kept", kept));
+        lines.push(("written", format!("{} files", work.files_written)));
+        lines.push(("removed", format!("{} files", work.files_removed)));
+    }
+    pairs(context, lines)
 }
 
 fn progress(deployment: &Deployment) -> String {

@@ -109,7 +109,7 @@ pub(super) async fn artifact(
     ranged(&app, &asked, Sent::AtPace, open).await
 }
 
-/// GET `/boot/v1/images/{digest}/{manifest|signature|packs}`. They may be large and are sent as they are stored; the
+/// GET `/boot/v1/images/{digest}/{manifest|signature|packs|manifest.zst|packs.zst}`. They may be large and are sent as they are stored; the
 /// deployer checks them against the digest that it was given over TLS.
 pub(super) async fn document(
     State(app): State<App>,

@@ -4,14 +4,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use protocol::DeploymentId;
-use protocol::latest::DiskRule;
+use protocol::latest::{DeployMode, DiskRule};
 use serde::Deserialize;
 use store::DeploymentRecord;
 use time::OffsetDateTime;
 
 use super::extract::{Body, Named};
 use super::identity::{Admin, Viewer};
-use crate::app::{App, AppError, boot_orders, deployments, nodes};
+use crate::app::deployments::{self, OldDisk};
+use crate::app::{App, AppError, boot_orders, nodes};
 use crate::http::error::ErrorBody;
 
 /// A deployment to be made.
@@ -23,6 +24,14 @@ pub(super) struct DeploymentRequest {
     /// Which disk; needed when the node has several.
     #[serde(default)]
     disk: DiskRule,
+    /// Keep what is right on an installation of this node, or wipe. A disk that holds no such installation, or one with
+    /// errors, is wiped in any case; the deployment then says why.
+    #[serde(default)]
+    mode: DeployMode,
+    /// Paths that stay with all below them, where the image allows something unlisted; at most 32, and only in place. The
+    /// disk is then never wiped instead: the deployment fails.
+    #[serde(default)]
+    keep: Vec<String>,
     /// Have the agent of a running node restart it into the deployer now.
     #[serde(default)]
     restart: bool,
@@ -30,7 +39,8 @@ pub(super) struct DeploymentRequest {
     despite_burn_in: Option<String>,
 }
 
-/// Asks for a deployment. The node's disk is wiped when it next boots its deployer.
+/// Asks for a deployment. When the node next boots its deployer, its disk becomes what the image says: nothing else stays
+/// on it.
 #[utoipa::path(post, path = "/nodes/{node}/deployments", tag = "deployments", request_body = DeploymentRequest,
     params(("node" = String, Path, description = "Id, name or MAC.")),
     responses((status = 201, body = DeploymentRecord), (status = "4XX", body = ErrorBody)))]
@@ -44,14 +54,18 @@ pub(super) async fn node_deploy(
     let DeploymentRequest {
         image,
         disk,
+        mode,
+        keep,
         restart,
         despite_burn_in,
     } = request;
+    let old = OldDisk { mode, keep };
     if restart {
         // Before anything is ordered: a deployment that nobody can start now is not what was asked for.
         boot_orders::agent_check(&app.store.node_get(node).await?, OffsetDateTime::now_utc())?;
     }
-    let deployment = deployments::request(&app, node, &image, disk, despite_burn_in.as_deref(), &user.name).await?;
+    let deployment =
+        deployments::request(&app, node, &image, disk, old, despite_burn_in.as_deref(), &user.name).await?;
     if restart {
         boot_orders::restart(&app, node, &user.name).await?;
     }

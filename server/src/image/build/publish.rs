@@ -1,16 +1,20 @@
 //! From entries to a signed image in the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 
 use bytes::Bytes;
-use manifest::packs::{PackIndex, PackWriter, StoredPack};
-use manifest::{Entry, EntryKind, Header, Manifest, ManifestError, ManifestKind, PathClass};
+use manifest::packs::{PackIndex, PackWriter, StoredPack, packing_order};
+use manifest::{Digest, Entry, EntryKind, Header, Manifest, ManifestError, ManifestKind, PathClass};
 
 use super::super::store::{ArtifactName, ImageParts, manifest_place};
 use super::progress::Count;
 use super::{Build, BuildError, BuiltImage, ToSign, files};
+
+/// Images that are looked at for contents that machines may have already, and how many contents are remembered.
+const EARLIER_IMAGES_MAX: usize = 64;
+const EARLIER_BLOBS_MAX: usize = 2_000_000;
 
 /// Packs the contents of a tree and stores the image.
 pub(super) fn tree(build: &Build, header: Header, entries: Vec<Entry>, root: &Path) -> Result<BuiltImage, BuildError> {
@@ -40,7 +44,8 @@ pub(super) fn with_packs<R: std::io::Read>(
     let (total, mut done) = (manifest.content_bytes(), 0);
     let mut said_at = std::time::Instant::now();
     build.reporter.say("pack", format!("{} MB", total / 1_000_000))?;
-    for entry in &manifest.entries {
+    let earlier = build.runtime.block_on(earlier_blobs(build));
+    for entry in packing_order(&manifest.entries, &earlier) {
         if let EntryKind::File(Some(content)) = entry.kind {
             writer.add(content.digest, content.size, open(entry)?)?;
             done += content.size;
@@ -60,6 +65,23 @@ pub(super) fn with_packs<R: std::io::Read>(
     let packs = writer.finish()?;
     let stored_bytes = packs.size();
     store(build, &manifest, packs, Vec::new(), stored_bytes)
+}
+
+/// Contents of images that are in the store, as far as they can be read: nothing but the order in the packs hangs on it.
+/// Of many images, those that come first are enough: their versions share most of what they hold.
+async fn earlier_blobs(build: &Build) -> HashSet<Digest> {
+    let mut blobs = HashSet::new();
+    let images = build.store.list().await.unwrap_or_default();
+    for image in images.into_iter().take(EARLIER_IMAGES_MAX) {
+        if let Ok(index) = build.store.pack_index(image).await {
+            let extents = index.packs.iter().flat_map(|pack| &pack.extents);
+            blobs.extend(extents.map(|extent| extent.blob));
+        }
+        if blobs.len() > EARLIER_BLOBS_MAX {
+            break;
+        }
+    }
+    blobs
 }
 
 /// Stores an image whose contents are artifacts.
