@@ -114,18 +114,11 @@ pub fn provide(environment: &LabEnvironment, data_dir: &Path, os: &OsImage) -> R
 /// As [`provide`].
 pub fn derive(environment: &LabEnvironment, data_dir: &Path, name: &str, text: &str) -> Result<()> {
     let kept = environment.work_folder().join("images");
-    let recipes = environment.work_folder().join("recipes");
-    let recipe = recipes.join(name);
-    fs::create_dir_all(&recipe)?;
-    fs::write(recipe.join("image.yaml"), text)?;
-    let below = recipes.join("debian-12-lab");
-    if !below.exists() {
-        std::os::unix::fs::symlink(environment.root.join("images/debian-12-lab"), &below)?;
-    }
+    let recipe = super::recipes::write(environment, name, &[("image.yaml", text)])?;
     // What it lies on is a part of what goes into it, as it was built.
     let stamp = fs::read_to_string(kept.join("debian-12-lab.stamp"))?;
     let build = Build {
-        name: "second image",
+        name: "second image".to_owned(),
         key: folder_key(&recipe)? + &stamp.replace('\n', ""),
         arguments: vec![
             "build".into(),
