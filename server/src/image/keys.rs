@@ -225,7 +225,7 @@ impl Keys {
         self.refresh(&mut held)?;
         let mut trust = held.1.trust.clone();
         let result = change(&mut trust)?;
-        self.write(&mut held, trust)?;
+        self.write(&mut held, &trust)?;
         Ok(result)
     }
 
@@ -254,7 +254,7 @@ impl Keys {
         let id = trust.rotate(before, key.public(), now)?;
         // Should this end between the two, builds say that nobody lists the key that is there, and this is done again.
         file_write(&self.dir, &path, &text, 0o600)?;
-        self.write(&mut held, trust)?;
+        self.write(&mut held, &trust)?;
         Ok((id, before))
     }
 
@@ -285,8 +285,8 @@ impl Keys {
         Ok(())
     }
 
-    fn write(&self, held: &mut (Stamp, Arc<Signers>), trust: Trust) -> Result<(), KeyError> {
-        trust_write(&self.dir, &trust)?;
+    fn write(&self, held: &mut (Stamp, Arc<Signers>), trust: &Trust) -> Result<(), KeyError> {
+        trust_write(&self.dir, trust)?;
         // A secret key that may not sign any more is of no use to anybody but a thief.
         let path = self.dir.join(IMAGE_KEY);
         if let Some(key) = secret_find(&path)? {
@@ -295,7 +295,7 @@ impl Keys {
                 std::fs::remove_file(&path).map_err(io_error(&path))?;
             }
         }
-        self.image_pub_write(&trust)?;
+        self.image_pub_write(trust)?;
         *held = (
             stamp(&self.dir)?,
             Arc::new(signers_load(&self.dir, self.agent_release.public())?),

@@ -1,7 +1,7 @@
 //! The `bad-signature` scenario: images that a deployer must not install, broken behind the server's back.
 //!
 //! The server looks at what is asked for, so each image is in order when its deployment is asked for; it is broken while
-//! the machine stands still, and what the deployer does when it goes on is its own doing.
+//! the machine stands still or is off, and what the deployer does when it goes on is its own doing.
 
 use super::run::{IMAGE, NODE_NAME, Run};
 use super::{BootKind, step};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// A deployer's question for a task may be held by the server for this long; then none is under way.
 const TASK_WAIT: Duration = Duration::from_secs(protocol::limits::TASK_WAIT_SECS_MAX + 4);
-const FAIL_LIMIT: Duration = Duration::from_secs(300);
+const FAIL_LIMIT: Duration = Duration::from_secs(900);
 const STORE_LIMIT: Duration = Duration::from_secs(30);
 /// What lies at the beginning of the disk before anything else: no boot code that firmware would start.
 const MARK: [u8; 4096] = [0x5A; 4096];
@@ -114,7 +114,9 @@ pub(super) fn play(environment: &LabEnvironment, kind: BootKind) -> Result<Value
     server_refuses(&run, revoked, "its kernel has a hole")?;
 
     step("the image that the new key has signed is installed");
+    run.cut_power()?;
     run.appliance.cli(&["node", "deploy", NODE_NAME, "--image", IMAGE])?;
+    run.power_on()?;
     run.wait_deployed()?;
     let drift = run.definite_drift()?;
     ensure!(drift["verdict"] == "clean", "{drift}");
@@ -172,17 +174,24 @@ fn refuse(
     spoil: impl FnOnce(&Run) -> Result<()>,
 ) -> Result<String> {
     step(what);
-    run.machine.qmp("stop", None)?;
-    std::thread::sleep(TASK_WAIT);
     match asked {
-        Asked::Approval => drop(run.approve()?),
+        // It waits in the deployer, which takes up what it is told first.
+        Asked::Approval => {
+            run.machine.qmp("stop", None)?;
+            std::thread::sleep(TASK_WAIT);
+            run.approve()?;
+            spoil(run)?;
+            run.machine.qmp("cont", None)?;
+        }
+        // Every further one takes a boot of its own.
         Asked::Deployment(image) => {
+            run.cut_power()?;
             run.appliance
                 .cli(&["node", "deploy", NODE_NAME, "--image", &image.to_string()])?;
+            spoil(run)?;
+            run.power_on()?;
         }
     }
-    spoil(run)?;
-    run.machine.qmp("cont", None)?;
     let node = run.wait_state(FAIL_LIMIT, &["failed"])?;
     let reason = node["state_reason"].as_str().unwrap_or_default().to_owned();
     step(&format!("refused: {reason}"));
