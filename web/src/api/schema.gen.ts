@@ -1089,7 +1089,7 @@ export interface components {
             /** @description Who wanted it to end. */
             cancelled_by?: string | null;
             count?: components["schemas"]["BuildCount"] | null;
-            /** @description The same in a line. */
+            /** @description The same in a line; of one that waits, what for, where that is no other build of the queue. */
             detail: string;
             /** @description Why it failed, as the build said it; may be several lines. */
             error?: string | null;
