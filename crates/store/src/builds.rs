@@ -116,7 +116,7 @@ pub struct BuildRecord {
     pub finished_at: Option<OffsetDateTime>,
     /// What it does, or did last, in one word: `packages`, `configure`, `hooks`, `walk`, `pack`, …; empty before it begins.
     pub stage: String,
-    /// The same in a line.
+    /// The same in a line; of one that waits, what for, where that is no other build of the queue.
     pub detail: String,
     /// How far that is.
     pub count: Option<BuildCount>,
@@ -264,7 +264,7 @@ impl Store {
     /// [`StoreError::Database`].
     pub async fn build_take_next(&self) -> Result<Option<BuildRecord>, StoreError> {
         let taken = sqlx::query_scalar!(
-            "UPDATE image_builds SET state = 'running', started_at = now()
+            "UPDATE image_builds SET state = 'running', started_at = now(), detail = ''
              WHERE id = (SELECT id FROM image_builds WHERE state = 'queued' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
              RETURNING id"
         )
@@ -276,6 +276,21 @@ impl Store {
             Err(error) if StoreError::is_unique_violation(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Says what the build waits for that is next.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn build_waits(&self, detail: &str) -> Result<(), StoreError> {
+        sqlx::query!(
+            "UPDATE image_builds SET detail = $1
+             WHERE id = (SELECT id FROM image_builds WHERE state = 'queued' ORDER BY id LIMIT 1) AND detail <> $1",
+            detail
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
     }
 
     /// Whether one waits.

@@ -11,6 +11,8 @@ pub struct ImagesConfig {
     pub recipes_dir: Option<PathBuf>,
     /// The agent, which deployers hold.
     pub agent_binary: PathBuf,
+    /// The folder of the boot loaders, where it is not the boot plane's.
+    pub loaders_dir: Option<PathBuf>,
     /// What a build may take.
     pub builds: BuildLimits,
 }
@@ -35,6 +37,7 @@ pub struct BuildLimits {
 pub(super) struct RawImages {
     recipes_dir: Option<PathBuf>,
     agent_binary: PathBuf,
+    loaders_dir: Option<PathBuf>,
     builds: RawBuilds,
 }
 
@@ -43,6 +46,7 @@ impl Default for RawImages {
         Self {
             recipes_dir: None,
             agent_binary: PathBuf::from("/usr/lib/plumbline/plumbline-agent"),
+            loaders_dir: None,
             builds: RawBuilds::default(),
         }
     }
@@ -92,6 +96,7 @@ pub(super) fn images(raw: RawImages) -> Result<ImagesConfig, (&'static str, Stri
     Ok(ImagesConfig {
         recipes_dir: raw.recipes_dir,
         agent_binary: raw.agent_binary,
+        loaders_dir: raw.loaders_dir,
         builds: BuildLimits {
             queued_max: builds.queued_max,
             secs_max: builds.secs_max,

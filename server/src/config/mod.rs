@@ -128,10 +128,11 @@ impl Config {
         raw.try_into()
     }
 
-    /// The folder of the boot loaders, which images of kind `os` hold, too.
+    /// The folder of the boot loaders that images of kind `os` hold.
     #[must_use]
-    pub fn loaders_dir(&self) -> &Path {
-        let configured = self.boot.as_ref().map(|boot| boot.loaders_dir.as_path());
+    pub fn image_loaders_dir(&self) -> &Path {
+        let of_boot = self.boot.as_ref().map(|boot| boot.loaders_dir.as_path());
+        let configured = self.images.loaders_dir.as_deref().or(of_boot);
         configured.unwrap_or(Path::new(LOADERS_DEFAULT))
     }
 

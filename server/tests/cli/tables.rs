@@ -429,7 +429,12 @@ fn recipes_and_builds_with_where_they_stand() {
     };
     let count = |total: Option<u64>, unit: &str| json!({ "done": 12_000_000, "total": total, "unit": unit });
     let builds: Vec<views::Build> = view(&json!([
-        build(6, "queued", json!({})),
+        build(7, "queued", json!({})),
+        build(
+            6,
+            "queued",
+            json!({ "detail": "somebody builds in the data folder by hand" })
+        ),
         build(
             5,
             "running",
@@ -451,6 +456,6 @@ fn recipes_and_builds_with_where_they_stand() {
     ]));
     check("builds", &render::builds(&builds, &context(None)));
     check("builds_none", &render::builds(&[], &context(None)));
-    check("build", &render::build(&builds[4], &context(None)));
-    check("build_done", &render::build(&builds[3], &context(None)));
+    check("build", &render::build(&builds[5], &context(None)));
+    check("build_done", &render::build(&builds[4], &context(None)));
 }

@@ -31,7 +31,7 @@ export function tookText(build: Build, now: number): string {
 export function buildLine(build: Build): string {
   switch (build.state) {
     case 'queued':
-      return 'waits for its turn';
+      return build.detail || 'waits for its turn';
     case 'running':
       return build.cancelled_by ? `is being ended by ${build.cancelled_by}` : [build.stage, build.detail].filter(Boolean).join(': ');
     case 'failed':

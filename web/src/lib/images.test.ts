@@ -51,6 +51,7 @@ describe('images', () => {
     expect([changeOf(changed), pathWords(changed)]).toEqual(['changed', 'content, mode 0644 → 0600, owner 0:0 → 5:0']);
     expect(mayHaveText(changed)).toBe(true);
     expect(mayHaveText(path(['mode'], file, file))).toBe(false);
+    expect(mayHaveText(path(['content'], file, { ...file, size: 70_000 }))).toBe(false);
     const link = path([], null, { ...file, type: 'symlink', target: '/y' });
     expect([changeOf(link), pathWords(link), mayHaveText(link)]).toEqual(['added', 'symlink to /y', false]);
     expect(changeOf(path([], file, null))).toBe('removed');

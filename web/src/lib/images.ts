@@ -98,8 +98,12 @@ export function pathWords(path: PathDifference): string {
   return words.join(', ');
 }
 
-/** Whether the text of a path may be shown: it is a file whose content is different, or that only one side has. */
+/** Largest file whose text the server shows, in bytes. */
+const TEXT_BYTES_MAX = 64 * 1024;
+
+/** Whether the text of a path may be shown: it is a small file whose content is different, or that only one side has. */
 export function mayHaveText(path: PathDifference): boolean {
-  const isFile = path.before?.type === 'file' || path.now?.type === 'file';
-  return isFile && (changeOf(path) !== 'changed' || path.fields.includes('content'));
+  const sides = [path.before, path.now].filter((side) => side !== null && side !== undefined);
+  const isSmallFile = sides.every((side) => side.type === 'file' && (side.size ?? 0) <= TEXT_BYTES_MAX);
+  return isSmallFile && (changeOf(path) !== 'changed' || path.fields.includes('content'));
 }

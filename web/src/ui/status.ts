@@ -87,6 +87,10 @@ const LOOKS: Record<string, Record<string, Look>> = {
     failed: { icon: 'cross', tone: 'bad' },
     cancelled: { icon: 'stop', tone: 'quiet' },
   },
+  recipe: {
+    good: { icon: 'check', tone: 'good' },
+    mistake: { icon: 'cross', tone: 'bad' },
+  },
   change: {
     opened: { icon: 'differs', tone: 'bad' },
     changed: { icon: 'run', tone: 'warn' },
@@ -106,6 +110,7 @@ export type StatusOf =
   | 'burn_in'
   | 'test'
   | 'build'
+  | 'recipe'
   | 'change';
 
 /** A word of a newer server gets a sign that says "unknown". */

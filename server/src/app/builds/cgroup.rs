@@ -170,6 +170,7 @@ fn oom_kills(events: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::child::Running;
     use super::*;
 
     fn limits() -> BuildLimits {
@@ -215,5 +216,41 @@ mod tests {
         let error = BuildCgroup::create_in(parent.path(), "x", &limits()).unwrap_err();
         assert!(error.contains("has no memory controller"), "{error}");
         assert!(!parent.path().join("x").exists());
+    }
+
+    /// As a build is started and ended, with something in the place of the build that takes all memory.
+    #[tokio::test]
+    #[ignore = "needs root and a cgroup v2 with the memory controller"]
+    async fn a_cgroup_ends_what_takes_too_much_and_goes_with_all_in_it() {
+        let limits = BuildLimits {
+            memory_bytes_max: 64 << 20,
+            ..limits()
+        };
+        let program = |script: &str, cgroup: &BuildCgroup| super::super::child::Program {
+            path: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            cgroup: Some(cgroup.dir().to_owned()),
+            memory_bytes_max: 0,
+            has_namespace: true,
+        };
+        let cgroup = BuildCgroup::create("memory", &limits).unwrap();
+        let dir = cgroup.dir().to_owned();
+        let cpu = std::fs::read_to_string(dir.join("cpu.max"));
+        assert_eq!(cpu.unwrap().trim(), "150000 100000");
+        let mut greedy = Running::start(&program("tail /dev/zero; echo lives on", &cgroup)).unwrap();
+        assert!(greedy.next().await.is_none(), "what is left of it ends, too");
+        let status = greedy.end(Duration::from_secs(30)).await;
+        assert!(cgroup.ran_out_of_memory(), "{status}");
+        drop(cgroup);
+        assert!(!dir.exists());
+
+        let cgroup = BuildCgroup::create("kill", &limits).unwrap();
+        let dir = cgroup.dir().to_owned();
+        let mut waits = Running::start(&program("echo begun; setsid sleep 600", &cgroup)).unwrap();
+        assert!(waits.next().await.is_some() && !cgroup.ran_out_of_memory());
+        drop(cgroup);
+        assert!(!dir.exists());
+        assert!(waits.next().await.is_none());
+        remove_left();
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use store::{BuildEnd, BuildRecord, StoreError};
+use store::{BuildEnd, BuildProgress, BuildRecord, StoreError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,8 @@ const END_LIMIT: Duration = Duration::from_secs(8);
 /// Tries to remove what a killed build left, while its last processes are ending, and the time between two.
 const CLEAN_TRIES: u32 = 20;
 const CLEAN_PAUSE: Duration = Duration::from_millis(250);
+/// What the queue waits for while a build runs that is none of the queue.
+const BUSY: &str = "somebody builds in the data folder by hand; waits for that to end";
 /// What became of a build whose server is gone.
 const INTERRUPTED: &str = "interrupted: the server ended while it ran";
 
@@ -77,7 +79,11 @@ async fn pause(app: &App, cancel: &CancellationToken) -> bool {
 
 /// The build that is to run now. While somebody builds in the same data folder by hand, it waits.
 async fn next(app: &App) -> Result<Option<BuildRecord>, StoreError> {
-    if !app.store.build_is_queued().await? || image::build::is_running(&app.config.data_dir) {
+    if !app.store.build_is_queued().await? {
+        return Ok(None);
+    }
+    if image::build::is_running(&app.config.data_dir) {
+        app.store.build_waits(BUSY).await?;
         return Ok(None);
     }
     app.store.build_take_next().await
@@ -151,7 +157,7 @@ async fn prepared(app: &App, build: &BuildRecord) -> Result<Prepared, String> {
     let agent = Some(config.images.agent_binary.as_path()).filter(|agent| agent.is_file());
     let program = Program {
         path: app.build_program.to_path_buf(),
-        arguments: child::arguments(&recipe_dir, &config.data_dir, config.loaders_dir(), agent),
+        arguments: child::arguments(&recipe_dir, &config.data_dir, config.image_loaders_dir(), agent),
         cgroup: cgroup.as_ref().map(|cgroup| cgroup.dir().to_owned()),
         memory_bytes_max: limits.memory_bytes_max,
         has_namespace: rustix::process::geteuid().is_root(),
@@ -182,6 +188,7 @@ async fn attended(
         Err(error) => return BuildEnd::Failed(format!("the build's process cannot be started: {error}")),
     };
     let mut heard = Heard::default();
+    let mut told = BuildProgress::default();
     let mut unwritten: Option<std::io::Error> = None;
     let mut keep = |log: &mut BuildLog, stage: &str, text: &str| {
         if let Err(error) = log.add(started.elapsed().as_secs(), stage, text) {
@@ -204,8 +211,8 @@ async fn attended(
                 }
                 None => break,
             },
-            _ = tick.tick() => tell(app, build, &mut heard, log).await,
-            () = app.build_nudge.notified() => tell(app, build, &mut heard, log).await,
+            _ = tick.tick() => tell(app, build, &mut heard, &mut told, log).await,
+            () = app.build_nudge.notified() => tell(app, build, &mut heard, &mut told, log).await,
             () = tokio::time::sleep_until(overdue), if stop.is_none() => Some(Stop::TimedOut),
             () = cancel.cancelled(), if stop.is_none() => Some(Stop::ServerEnds),
         };
@@ -236,12 +243,25 @@ async fn attended(
     ended(&heard, stop.map(|(stop, _)| stop), &status, ran_out_of_memory, &limits)
 }
 
-/// Writes down what the build does; whether somebody wants it to end. A database that is away does not end it.
-async fn tell(app: &App, build: &BuildRecord, heard: &mut Heard, log: &BuildLog) -> Option<Stop> {
+/// Writes down what the build does, where that is news; whether somebody wants it to end. A database that is away does
+/// not end it.
+async fn tell(
+    app: &App,
+    build: &BuildRecord,
+    heard: &mut Heard,
+    told: &mut BuildProgress,
+    log: &BuildLog,
+) -> Option<Stop> {
     heard.progress.log_bytes = size(log.bytes());
-    match app.store.build_progress(build.id, &heard.progress).await {
-        Ok(Some(_)) => Some(Stop::Cancelled),
-        Ok(None) => None,
+    let wish = match heard.progress == *told {
+        true => app.store.build_cancel_wish(build.id).await,
+        false => app.store.build_progress(build.id, &heard.progress).await,
+    };
+    match wish {
+        Ok(wish) => {
+            told.clone_from(&heard.progress);
+            wish.map(|_| Stop::Cancelled)
+        }
         // Somebody took it out of the table, or another server calls it interrupted.
         Err(StoreError::NotFound { .. }) => Some(Stop::Cancelled),
         Err(error) => {

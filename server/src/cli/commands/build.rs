@@ -137,7 +137,7 @@ pub(super) fn folders(place: &PlaceArguments) -> anyhow::Result<(PathBuf, PathBu
         return Ok((data_dir.clone(), LOADERS_DEFAULT.into()));
     }
     let config = Config::load(place.config.config.as_deref())?;
-    let loaders = config.loaders_dir().to_owned();
+    let loaders = config.image_loaders_dir().to_owned();
     Ok((place.data_dir.clone().unwrap_or(config.data_dir), loaders))
 }
 

@@ -15,7 +15,10 @@ pub fn recipes(recipes: &[Recipe], context: &Context) -> String {
         [
             recipe.name.clone(),
             recipe.kind.clone().unwrap_or_else(|| "-".to_owned()),
-            recipe.packages.to_string(),
+            match recipe.error {
+                None => recipe.packages.to_string(),
+                Some(_) => "-".to_owned(),
+            },
             if recipe.is_locked { "locked" } else { "-" }.to_owned(),
             if recipe.error.is_some() { "MISTAKE" } else { "good" }.to_owned(),
         ]
@@ -78,7 +81,8 @@ fn standing(build: &Build) -> String {
                 .unwrap_or_default();
             format!("{ending}{}{far}: {}", build.stage, build.detail)
         }
-        _ => "-".to_owned(),
+        _ if build.detail.is_empty() => "-".to_owned(),
+        _ => build.detail.clone(),
     }
 }
 
@@ -114,7 +118,7 @@ pub fn build(build: &Build, context: &Context) -> String {
         ),
     ];
     match build.state.as_str() {
-        "running" | "cancelled" => rows.push(("stands", standing(build))),
+        "queued" | "running" | "cancelled" => rows.push(("stands", standing(build))),
         "done" => rows.push(("image", build.image.clone().unwrap_or_default())),
         _ => {}
     }

@@ -93,13 +93,16 @@ pub(super) fn output(what: &str, mut command: Command) -> Result<Vec<u8>, BuildE
     Err(failed(what, output.status, &tail))
 }
 
+/// Says from a line how far a program is; none: the line says nothing of it.
+pub(super) type Counter<'a> = &'a mut dyn FnMut(&str) -> Option<Count>;
+
 /// What is watched while a program runs.
 #[derive(Default)]
 pub(super) struct Watch<'a> {
     /// How long it may take, and what sets that.
     pub limit: Option<(Duration, &'static str)>,
-    /// Says from a line how far the program is; none: the line says nothing of it.
-    pub count: Option<&'a mut dyn FnMut(&str) -> Option<Count>>,
+    /// How far it is.
+    pub count: Option<Counter<'a>>,
 }
 
 /// Runs a command whose lines become progress, and ends it and all it started when the build is stopped.

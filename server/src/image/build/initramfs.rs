@@ -7,7 +7,7 @@ use std::path::Path;
 use cpio::newc::{self, Builder};
 use manifest::{Entry, EntryKind};
 
-use super::progress::Reporter;
+use super::progress::{Count, Reporter};
 use super::{BuildError, files};
 
 /// zstd's highest ordinary level. The kernel refuses the windows of the higher ones, and of long-distance matching.
@@ -27,6 +27,12 @@ pub(super) fn write(root: &Path, entries: &[Entry], file: &Path, reporter: &Repo
         if said_at.elapsed().as_secs() >= 2 {
             said_at = std::time::Instant::now();
             reporter.show("initramfs", format!("{number} of {} paths", entries.len()))?;
+            let count = Count {
+                done: number as u64,
+                total: Some(entries.len() as u64),
+                unit: "paths",
+            };
+            reporter.count("initramfs", count)?;
         }
         compressor = write_entry(compressor, root, entry, number).map_err(BuildError::io(format!("{}", entry.path)))?;
     }
