@@ -1121,6 +1121,11 @@ export interface components {
             password: string;
         };
         /**
+         * @description What becomes of what is on the disk.
+         * @enum {string}
+         */
+        DeployMode: "in_place" | "wipe";
+        /**
          * Format: uuid
          * @description One attempt to put an image version on a node.
          */
@@ -1155,6 +1160,10 @@ export interface components {
             id: components["schemas"]["DeploymentId"];
             /** @description Image version. */
             image: string;
+            /** @description Paths that stay, with all below them. */
+            keep: string[];
+            /** @description What is asked for, of what is on the disk. */
+            mode: components["schemas"]["DeployMode"];
             /** @description The node. */
             node_id: components["schemas"]["NodeId"];
             /** @description How it ended on the node. */
@@ -1185,6 +1194,16 @@ export interface components {
             disk?: components["schemas"]["DiskRule"];
             /** @description Image: `name` (its newest version), `name@version`, or a digest's beginning. */
             image: string;
+            /**
+             * @description Paths that stay with all below them, where the image allows something unlisted; at most 32, and only in place. The
+             *     disk is then never wiped instead: the deployment fails.
+             */
+            keep?: string[];
+            /**
+             * @description Keep what is right on an installation of this node, or wipe. A disk that holds no such installation, or one with
+             *     errors, is wiped in any case; the deployment then says why.
+             */
+            mode?: components["schemas"]["DeployMode"];
             /** @description Have the agent of a running node restart it into the deployer now. */
             restart?: boolean;
         };
