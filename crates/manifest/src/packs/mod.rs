@@ -10,11 +10,13 @@
 
 mod index;
 mod read;
+mod repack;
 mod slices;
 mod write;
 
 pub use index::{Extent, Frame, PackIndex, PackInfo};
 pub use read::{Piece, unpack};
+pub use repack::{Repacked, repack};
 pub use slices::Slice;
 pub use write::{PackWriter, StoredPack};
 
