@@ -12,7 +12,8 @@ use crate::image::BIOS_CORE_PATH;
 /// Size of the EFI system partition: two kernels with their initramfs, and room.
 const ESP_MIB: u32 = 256;
 
-/// Asks for an image on a node, with the newest agent layer; the node's step is part of it.
+/// Asks for an image on a node, with the newest agent layer; the node's step is part of it. Without an image, the one that
+/// is proposed for the node is taken.
 ///
 /// # Errors
 /// [`AppError::NotFound`] for the image, [`AppError::Invalid`] when it is no operating system, [`AppError::Conflict`]
@@ -21,7 +22,7 @@ const ESP_MIB: u32 = 256;
 pub async fn request(
     app: &App,
     node: NodeId,
-    image: &str,
+    image: Option<&str>,
     disk_rule: DiskRule,
     despite_burn_in: Option<&str>,
     requested_by: &str,
@@ -36,6 +37,7 @@ pub(super) struct Wanted {
     /// The node as it is now.
     pub(super) node: NodeRecord,
     image: ImageRecord,
+    channel: Option<String>,
     agent_layer: ImageRecord,
     disk_rule: DiskRule,
 }
@@ -44,13 +46,24 @@ pub(super) struct Wanted {
 ///
 /// # Errors
 /// As [`request`], but for the burn-in.
-pub(super) async fn wanted(app: &App, node: NodeId, image: &str, disk_rule: DiskRule) -> Result<Wanted, AppError> {
+pub(super) async fn wanted(
+    app: &App,
+    node: NodeId,
+    image: Option<&str>,
+    disk_rule: DiskRule,
+) -> Result<Wanted, AppError> {
     let record = app.store.node_get(node).await?;
     if let Step::Refused { reason } = lifecycle::step(record.state, &Observed::DeploymentRequested) {
         return Err(AppError::Conflict(reason));
     }
     disk_rule_check(&disk_rule)?;
-    let (image, agent_layer) = images_find(app, image).await?;
+    let reference = match image {
+        Some(image) => image.to_owned(),
+        None => proposed(app, &record).await?,
+    };
+    let (image, agent_layer) = images_find(app, &reference).await?;
+    // What has a slash is a channel.
+    let channel = reference.contains('/').then_some(reference);
     if record.inventory.as_ref().is_some_and(|inventory| !inventory.uefi) {
         bios_check(app, &image).await?;
     }
@@ -69,6 +82,7 @@ pub(super) async fn wanted(app: &App, node: NodeId, image: &str, disk_rule: Disk
     Ok(Wanted {
         node: record,
         image,
+        channel,
         agent_layer,
         disk_rule,
     })
@@ -82,12 +96,14 @@ pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Res
     let Wanted {
         node: NodeRecord { id: node, .. },
         image,
+        channel,
         agent_layer,
         disk_rule,
     } = wanted;
     let deployment = NewDeployment {
         node_id: node,
         image: image.digest,
+        channel,
         agent_layer: agent_layer.digest,
         disk_rule,
         layout: layout(node),
@@ -102,14 +118,29 @@ pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Res
         user.name = requested_by,
         "deployment requested"
     );
+    let channel = deployment.channel.as_deref();
     let detail = format!(
-        "{}@{} ({}) by {requested_by}",
+        "{}@{} ({}){} by {requested_by}",
         image.name,
         image.version,
-        image.digest.short()
+        image.digest.short(),
+        channel
+            .map(|channel| format!(" of channel {channel}"))
+            .unwrap_or_default()
     );
     nodes::event(app, node, "deployment_requested", &detail).await;
     Ok(id)
+}
+
+/// The image that is proposed for a node.
+async fn proposed(app: &App, node: &NodeRecord) -> Result<String, AppError> {
+    let proposed = app.store.node_image_proposed(node.id).await?;
+    proposed.ok_or_else(|| {
+        AppError::Invalid(format!(
+            "image: none is named, and no channel, discovery rule or group ({}) proposes one for this node",
+            node.group
+        ))
+    })
 }
 
 /// Refuses an image from before images carried GRUB for BIOS; the deployer would, too, after a boot.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use store::ImageRecord;
 
 use super::{App, AppError};
-use crate::image::{StoreError, VerifyReport};
+use crate::image::{Exclusive, StoreError, VerifyReport};
 
 /// What checking an image found.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -68,19 +68,22 @@ pub async fn image_verify(app: &App, reference: &str) -> Result<ImageCheck, AppE
     Ok(ImageCheck::new(image, report))
 }
 
-/// Removes an image version that nothing uses: the registration first, then the data. When the second fails, the image
+/// Removes an image version that nothing needs: the registration first, then the data. When the second fails, the image
 /// is found in the store and registered again, and can be removed again.
 ///
 /// # Errors
-/// [`AppError::Conflict`] when a node or a deployment uses it.
+/// [`AppError::Conflict`] when something needs it, or a build or import is at work.
 pub async fn image_remove(app: &App, reference: &str, removed_by: &str) -> Result<(), AppError> {
+    let _lock = Exclusive::claim(&app.config.data_dir)?;
     let image = app.store.image_find(reference).await?;
-    app.store.image_delete(image.digest).await?;
+    app.store.image_delete(image.digest, "asked for", removed_by).await?;
     let packs = match app.images.remove(image.digest).await {
         Ok(packs) => packs,
         Err(StoreError::NotFound { .. }) => 0,
         Err(error) => return Err(error.into()),
     };
+    // The task that registers images may have looked at it before its signature went.
+    app.store.image_unregister(image.digest).await?;
     tracing::info!(image.digest = %image.digest, image.name, packs, user.name = removed_by, "an image was removed");
     Ok(())
 }

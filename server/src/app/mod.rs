@@ -9,6 +9,8 @@ pub mod authority;
 pub mod boot;
 pub mod boot_orders;
 pub mod burn_ins;
+pub mod channels;
+pub mod collection;
 pub mod contents;
 pub mod deployments;
 pub mod discovery;

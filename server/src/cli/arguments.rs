@@ -1,12 +1,14 @@
 //! The command line as it is typed.
 
 mod nodes;
+mod upkeep;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use nodes::{ChainArgument, InstallArguments, NodeCommand, PlaceOfNode};
+pub use upkeep::{ChannelCommand, GroupTarget, UpkeepCommand};
 
 /// Racks bare nodes, installs golden images on them, and proves that they still are what the image says.
 #[derive(Debug, Parser)]
@@ -53,6 +55,9 @@ pub enum Command {
     Sightings,
     /// List other DHCP servers of the network, as machines name them
     DhcpServers,
+    /// Channels: names that move from one image version to another
+    #[command(subcommand)]
+    Channel(ChannelCommand),
     /// Images: build, publish, check
     #[command(subcommand)]
     Image(ImageCommand),
@@ -166,17 +171,17 @@ pub enum ImageCommand {
     List,
     /// Show one image version
     Show {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         image: String,
     },
     /// Check an image version from its signature to every byte
     Verify {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         image: String,
     },
     /// Show what is different between two image versions
     Diff {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         before: String,
         /// The one it is compared with
         now: String,
@@ -189,7 +194,7 @@ pub enum ImageCommand {
     },
     /// Remove an image version that nothing uses
     Remove {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         image: String,
     },
     /// Build an image on this machine, as root, into the server's data folder
@@ -222,6 +227,9 @@ pub enum ImageCommand {
         #[command(flatten)]
         place: PlaceArguments,
     },
+    /// Keeping images in order.
+    #[command(flatten)]
+    Upkeep(UpkeepCommand),
     /// Print the JSON Schema of recipes, for editors
     Schema,
     /// Publish an agent binary: nodes get it at their next installation

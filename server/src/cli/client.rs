@@ -103,6 +103,22 @@ impl Client {
         self.request(method, path, &[], body, ANSWER_LIMIT).await
     }
 
+    /// Removes something, with a query.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn delete_with(&self, path: Path<'_>, query: &[(&str, String)]) -> anyhow::Result<Value> {
+        self.request(Method::DELETE, path, query, None, ANSWER_LIMIT).await
+    }
+
+    /// Asks for something that takes long, and says how.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn post_long_with(&self, path: Path<'_>, body: &Value) -> anyhow::Result<Value> {
+        self.request(Method::POST, path, &[], Some(body), LONG_LIMIT).await
+    }
+
     /// Asks for something that takes long.
     ///
     /// # Errors

@@ -42,6 +42,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::RackPlan(command) => commands::rack_plan(&login::client(server)?, output, command).await,
         Command::DhcpServers => commands::dhcp_servers(&login::client(server)?, output).await,
         Command::Sightings => commands::sightings(&login::client(server)?, output).await,
+        Command::Channel(command) => commands::channel(&login::client(server)?, output, command).await,
         Command::Image(command) => commands::image(server, output, command).await,
         Command::Drift(command) => commands::drift(&login::client(server)?, output, command).await,
         Command::User(command) => commands::user(&login::client(server)?, output, command).await,

@@ -4,12 +4,16 @@
 // The names are the API's, whose description says what each one means.
 #![allow(missing_docs)]
 
+mod upkeep;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use lifecycle::burn_in::Standing;
 use protocol::latest::{Inventory, JobOutcome, NotLookedAt, Progress, RepairStep, ScanSummary, TestOrder, TestResult};
 use serde::Deserialize;
+
+pub use upkeep::{Channel, ChannelMove, ChannelNode, Collection, GroupImage};
 
 /// A node.
 #[derive(Debug, Deserialize)]
@@ -165,6 +169,8 @@ pub struct Event {
 pub struct Deployment {
     pub id: String,
     pub image: String,
+    #[serde(default)]
+    pub channel: Option<String>,
     pub state: String,
     pub reason: String,
     pub attempt: i32,

@@ -5,10 +5,13 @@
 //!                             manifest.ndjson.minisig  their signature
 //!                             packs.json               where each blob lies
 //! packs/<pack digest>                                  shared between images
+//! replaced/<pack digest>                               marks a pack that was repacked, until it is removed
+//! removed/<manifest digest>                            marks an image while it is taken apart
 //! artifacts/<manifest digest>/vmlinuz, initrd.img      what a loader fetches, for deployers
 //! ```
 //!
-//! Objects are immutable and named by what is in them. The signature is written last: an image is there when its
+//! Objects are immutable and named by what is in them, but for `packs.json`: it is not signed and trusted in nothing, and
+//! a repacking (`sweep.rs`) replaces it in one step. The signature is written last: an image is there when its
 //! signature is, and what a failed build left without one is not listed and is written over by the next build.
 //!
 //! Refused: an index of images in the database. The folder is the truth; it can be copied, mirrored and checked with
@@ -82,7 +85,7 @@ pub enum StoreError {
 }
 
 /// A file of a deployer that loaders fetch by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ArtifactName {
     /// The kernel.
     Kernel,
@@ -91,6 +94,9 @@ pub enum ArtifactName {
 }
 
 impl ArtifactName {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::Initramfs];
+
     /// The name in the store and in URLs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -103,9 +109,7 @@ impl ArtifactName {
     /// The artifact of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Kernel, Self::Initramfs]
-            .into_iter()
-            .find(|artifact| artifact.as_str() == name)
+        Self::ALL.into_iter().find(|artifact| artifact.as_str() == name)
     }
 }
 
@@ -116,7 +120,7 @@ impl fmt::Display for ArtifactName {
 }
 
 /// A document of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Document {
     /// The manifest's canonical bytes.
     Manifest,
@@ -127,7 +131,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// The document of this name in URLs.
+    /// The document of this name in URLs of the boot listener, which machines fetch.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -138,7 +142,10 @@ impl Document {
         }
     }
 
-    const fn name(self) -> &'static str {
+    /// All of them, in the order in which an image is taken apart: without its signature it is none.
+    pub(super) const REMOVAL: [Self; 3] = [Self::Signature, Self::Manifest, Self::PackIndex];
+    /// Its name in the store.
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Manifest => MANIFEST,
             Self::Signature => SIGNATURE,
@@ -163,7 +170,7 @@ pub struct ImageParts {
 /// The image store.
 #[derive(Clone)]
 pub struct ImageStore {
-    objects: Arc<dyn ObjectStore>,
+    pub(super) objects: Arc<dyn ObjectStore>,
 }
 
 impl fmt::Debug for ImageStore {
@@ -363,13 +370,7 @@ impl ImageStore {
                 }
             }
         }
-        self.delete(&document_path(image, SIGNATURE)).await?;
-        for name in [MANIFEST, PACK_INDEX] {
-            self.delete(&document_path(image, name)).await?;
-        }
-        for name in [ArtifactName::Kernel, ArtifactName::Initramfs] {
-            self.delete(&artifact_path(image, name)).await?;
-        }
+        self.remove_documents(image).await?;
         for pack in &unused {
             self.delete(&pack_path(*pack)).await?;
         }
@@ -406,7 +407,7 @@ impl ImageStore {
         }
     }
 
-    async fn size(&self, path: &Path) -> Result<Option<u64>, StoreError> {
+    pub(super) async fn size(&self, path: &Path) -> Result<Option<u64>, StoreError> {
         match self.objects.head(path).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -414,13 +415,13 @@ impl ImageStore {
         }
     }
 
-    async fn put(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
+    pub(super) async fn put(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
         let put = self.objects.put(path, PutPayload::from(bytes)).await;
         put.map_err(|source| backend_error(format!("writing {path}"), source))?;
         Ok(())
     }
 
-    async fn delete(&self, path: &Path) -> Result<(), StoreError> {
+    pub(super) async fn delete(&self, path: &Path) -> Result<(), StoreError> {
         match self.objects.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(source) => Err(backend_error(format!("removing {path}"), source)),
@@ -435,15 +436,25 @@ pub(super) fn backend_error(what: impl Into<String>, source: object_store::Error
     }
 }
 
-fn document_path(image: Digest, name: &str) -> Path {
+pub(super) fn document_path(image: Digest, name: &str) -> Path {
     Path::from(format!("manifests/{image}/{name}"))
 }
 
-fn pack_path(pack: Digest) -> Path {
+pub(super) fn pack_path(pack: Digest) -> Path {
     Path::from(format!("packs/{pack}"))
 }
 
-fn artifact_path(image: Digest, name: ArtifactName) -> Path {
+/// Marks an image that is being taken apart.
+pub(super) fn removed_path(image: Digest) -> Path {
+    Path::from(format!("removed/{image}"))
+}
+
+/// Marks a pack that was repacked; its time is when.
+pub(super) fn replaced_path(pack: Digest) -> Path {
+    Path::from(format!("replaced/{pack}"))
+}
+
+pub(super) fn artifact_path(image: Digest, name: ArtifactName) -> Path {
     Path::from(format!("artifacts/{image}/{name}"))
 }
 

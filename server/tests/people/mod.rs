@@ -1,6 +1,7 @@
 //! The people's interface.
 
 mod access;
+mod channels;
 mod discovery;
 mod drift;
 mod images;

@@ -21,6 +21,76 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists all channels, with how many nodes follow each and how many of them are behind. */
+        get: operations["channel_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{image}/{channel}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows one channel with the nodes that follow it, at most 20,000, those that are behind first. */
+        get: operations["channel_get"];
+        /** Moves a channel to an image version of its name, and makes it when there is none. No node is changed by it. */
+        put: operations["channel_set"];
+        post?: never;
+        /** Forgets a channel; its history stays. */
+        delete: operations["channel_remove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{image}/{channel}/back": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Moves a channel back to what it named before. No node is changed by it. */
+        post: operations["channel_back"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{image}/{channel}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows the moves of a channel, newest first, at most 1,000; also of one that is removed. */
+        get: operations["channel_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/deployments/{id}": {
         parameters: {
             query?: never;
@@ -177,6 +247,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/group-images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists what groups of nodes are to have. */
+        get: operations["group_image_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/group-images/{group}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Says what nodes of a group are to have: what an approval or deployment without an image takes. No node is changed by it. */
+        put: operations["group_image_set"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/image-collections": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Removes image versions that nothing needs, and packs that no image names; or says what that would do. Takes minutes in
+         *     a large store.
+         */
+        post: operations["image_collect"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/images": {
         parameters: {
             query?: never;
@@ -205,7 +329,7 @@ export interface paths {
         get: operations["image_get"];
         put?: never;
         post?: never;
-        /** Removes an image version that no node and no deployment uses. */
+        /** Removes an image version that no node, open deployment or channel needs. */
         delete: operations["image_remove"];
         options?: never;
         head?: never;
@@ -864,8 +988,11 @@ export interface components {
             disk?: components["schemas"]["DiskRule"];
             /** @description Node group; left out: it stays in the one it is in, at first `default`. */
             group?: string | null;
-            /** @description Image: `name` (its newest version), `name@version`, or a digest's beginning. */
-            image: string;
+            /**
+             * @description Image: a channel (`name/stable`), `name` (its newest version), `name@version`, or a digest's beginning; left out:
+             *     what its discovery rule, else what its group says.
+             */
+            image?: string | null;
             /** @description Name, also the hostname: an RFC 1123 label in lower case. */
             name: string;
             /** @description Rack. */
@@ -1002,6 +1129,185 @@ export interface components {
             /** @description What it says now. */
             to?: string | null;
         };
+        /** @description A move of a channel. */
+        ChannelMove: {
+            /** @description What it named before; none for its first image. */
+            from_image?: string | null;
+            /** @description That one's version. */
+            from_version?: string | null;
+            /**
+             * Format: int64
+             * @description Counts up, over all channels.
+             */
+            id: number;
+            /** @description `set`, `back` or `removed`. */
+            kind: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            moved_at: string;
+            /** @description Who. */
+            moved_by: string;
+            /** @description Why. */
+            reason: string;
+            /** @description What it names since; none when it was removed. */
+            to_image?: string | null;
+            /** @description That one's version. */
+            to_version?: string | null;
+        };
+        /** @description An installed node that follows a channel. */
+        ChannelNode: {
+            /** @description It is not the one that the channel names. */
+            behind: boolean;
+            /** @description Its group. */
+            group: string;
+            /** @description The image version it holds. */
+            image: string;
+            /** @description Its name, or its id. */
+            name: string;
+            /** @description The node. */
+            node_id: components["schemas"]["NodeId"];
+            /** @description That one's version. */
+            version: string;
+        };
+        /** @description Why something is done to a channel. */
+        ChannelReason: {
+            /** @description Why. */
+            reason: string;
+        };
+        /** @description A channel as it stands. */
+        ChannelRecord: {
+            /**
+             * Format: int64
+             * @description Nodes among them that hold another image version.
+             */
+            behind: number;
+            /** @description Image version it names. */
+            image: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            moved_at: string;
+            /** @description Who moved it last. */
+            moved_by: string;
+            /** @description `debian-12-gpu/stable`: the image's name and the channel's. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Installed nodes that follow it: installed by it, or of a group that is to have it.
+             */
+            nodes: number;
+            /** @description Image version that `back` leads to; none when there is none, or its data are removed. */
+            previous?: string | null;
+            /** @description That one's version. */
+            previous_version?: string | null;
+            /** @description Why. */
+            reason: string;
+            /** @description That one's version. */
+            version: string;
+        };
+        /** @description Where a channel is to lead. */
+        ChannelTarget: {
+            /** @description Image: `name` (its newest version), `name@version`, a digest's beginning, or another channel. */
+            image: string;
+            /** @description Why. */
+            reason: string;
+        };
+        /** @description A channel with the nodes that follow it. */
+        ChannelView: components["schemas"]["ChannelRecord"] & {
+            /** @description The nodes that follow it, those that are behind first. */
+            followers: components["schemas"]["ChannelNode"][];
+            /** @description Whether this request moved it, which may have stood there already; none when it was only shown. */
+            moved?: boolean | null;
+        };
+        /** @description One image version, kept or removed. */
+        CollectedImage: {
+            /**
+             * Format: int64
+             * @description Bytes of what only it uses, when it is removed.
+             */
+            bytes_freed: number;
+            /** @description Digest. */
+            digest: string;
+            /** @description `os`, `deployer` or `agent`. */
+            kind: string;
+            /** @description Name. */
+            name: string;
+            /** @description Why it stays. */
+            reasons: string[];
+            /** @description It was removed, or would be. */
+            removed: boolean;
+            /** @description Version. */
+            version: string;
+        };
+        /** @description A pack of which less than half was needed. */
+        CollectedPack: {
+            /**
+             * Format: int64
+             * @description Bytes of the new one; in a dry run what they would be about.
+             */
+            new_size: number;
+            /** @description Digest of the old pack. */
+            pack: string;
+            /**
+             * Format: int64
+             * @description Its bytes.
+             */
+            size: number;
+        };
+        /** @description What was done, or would be. */
+        Collection: {
+            /**
+             * Format: int64
+             * @description Bytes that are free now.
+             */
+            bytes_freed: number;
+            /** @description Packs that are damaged and were left alone, by digest: `image verify` names what is in them. */
+            damaged: string[];
+            /** @description Nothing was changed. */
+            dry_run: boolean;
+            /** @description All image versions. */
+            images: components["schemas"]["CollectedImage"][];
+            /**
+             * Format: int64
+             * @description Packs that were removed.
+             */
+            packs_removed: number;
+            /**
+             * Format: int64
+             * @description Packs that no image names and that stay until the grace time is over.
+             */
+            packs_waiting: number;
+            /** @description Packs that were repacked, at most 1,000; the old ones stay until the grace time is over. */
+            repacked: components["schemas"]["CollectedPack"][];
+            /**
+             * Format: int64
+             * @description Unfinished images that were removed: what a killed build left.
+             */
+            unfinished: number;
+            /**
+             * Format: int64
+             * @description Images in the store that wait for a signature; they stay, with their packs.
+             */
+            unsigned: number;
+        };
+        /** @description What is to be tidied, and what is kept. */
+        CollectionOrder: {
+            /** @description Only say what would be done. */
+            dry_run: boolean;
+            /**
+             * Format: int32
+             * @description For so many hours everything is kept that is new, and packs that were repacked; at most 8,760.
+             */
+            grace_hours: number;
+            /**
+             * Format: int32
+             * @description So many versions of each name are kept in any case, 1 to 1,000.
+             */
+            keep: number;
+        };
         /**
          * @description A column of the plan, in the order of a file.
          * @enum {string}
@@ -1053,6 +1359,8 @@ export interface components {
              * @description Attempts before it is given up.
              */
             attempts_max: number;
+            /** @description The channel that named it then, when it was asked for by one. */
+            channel?: string | null;
             /**
              * Format: date-time
              * @description When.
@@ -1097,8 +1405,11 @@ export interface components {
             despite_burn_in?: string | null;
             /** @description Which disk; needed when the node has several. */
             disk?: components["schemas"]["DiskRule"];
-            /** @description Image: `name` (its newest version), `name@version`, or a digest's beginning. */
-            image: string;
+            /**
+             * @description Image: a channel (`name/stable`), `name` (its newest version), `name@version`, or a digest's beginning; left out:
+             *     the channel it was installed by, else what its discovery rule, else what its group says.
+             */
+            image?: string | null;
             /** @description Have the agent of a running node restart it into the deployer now. */
             restart?: boolean;
         };
@@ -1364,6 +1675,25 @@ export interface components {
             open: number;
             /** @description Variant hash. */
             variant: string;
+        };
+        /** @description What a group of nodes is to have. */
+        GroupImage: {
+            /** @description The group. */
+            group: string;
+            /** @description A channel, `name`, `name@version`, or a digest's beginning. */
+            image: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            set_at: string;
+            /** @description Who said so. */
+            set_by: string;
+        };
+        /** @description What a group is to have. */
+        GroupTarget: {
+            /** @description Image: a channel (`name/stable`), `name`, `name@version`, or a digest's beginning; null: nothing is said. */
+            image?: string | null;
         };
         /** @description How the server is. */
         Health: {
@@ -2614,6 +2944,202 @@ export interface operations {
             };
         };
     };
+    channel_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelRecord"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelTarget"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_remove: {
+        parameters: {
+            query: {
+                /** @description Why. */
+                reason: string;
+            };
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_back: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelReason"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelMove"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     deployment_get: {
         parameters: {
             query?: never;
@@ -2970,6 +3496,96 @@ export interface operations {
             };
         };
     };
+    group_image_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupImage"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    group_image_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The group's name. */
+                group: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GroupTarget"];
+            };
+        };
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    image_collect: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CollectionOrder"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Collection"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     image_list: {
         parameters: {
             query?: never;
@@ -3002,7 +3618,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
             };
             cookie?: never;
@@ -3032,7 +3648,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
             };
             cookie?: never;
@@ -3060,7 +3676,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
                 /** @description The one it is compared with, likewise. */
                 other: string;
@@ -3095,7 +3711,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
                 /** @description The one it is compared with, likewise. */
                 other: string;
@@ -3127,7 +3743,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
             };
             cookie?: never;

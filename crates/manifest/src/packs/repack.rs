@@ -96,7 +96,12 @@ mod tests {
 
     #[test]
     fn what_is_needed_stays_and_the_rest_goes() {
-        let blobs = [noise(FRAME_BYTES, 1), noise(2_500_000, 2), noise(10, 3), noise(FRAME_BYTES, 4)];
+        let blobs = [
+            noise(FRAME_BYTES, 1),
+            noise(2_500_000, 2),
+            noise(10, 3),
+            noise(FRAME_BYTES, 4),
+        ];
         let (index, stored) = packed(&blobs);
         let needed = HashSet::from([Digest::of(&blobs[1]), Digest::of(&blobs[2])]);
         assert_eq!(index.packs[0].content_bytes_of(|blob| needed.contains(blob)), 2_500_010);

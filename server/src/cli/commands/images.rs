@@ -3,7 +3,7 @@
 use anyhow::bail;
 use reqwest::Method;
 
-use super::{build, recipe};
+use super::{build, recipe, upkeep};
 use crate::cli::arguments::ImageCommand;
 use crate::cli::client::Client;
 use crate::cli::output::Output;
@@ -55,6 +55,7 @@ pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand)
         } => build::image_build(output, dir, place, loaders.as_deref(), agent.as_deref()).await,
         ImageCommand::Check { dir } => recipe::image_check(output, dir),
         ImageCommand::Update { dir, place } => recipe::image_update(output, dir, place).await,
+        ImageCommand::Upkeep(command) => upkeep::upkeep(server, output, command).await,
         ImageCommand::Schema => recipe::image_schema(output),
         ImageCommand::PublishAgent { binary, place } => build::agent_publish(output, binary, place).await,
     }

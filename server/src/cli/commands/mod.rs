@@ -3,6 +3,7 @@
 mod audit;
 mod boot;
 mod build;
+mod channels;
 mod discovery;
 mod drift;
 mod images;
@@ -13,9 +14,11 @@ mod recipe;
 mod remediation;
 mod rules;
 mod session;
+mod upkeep;
 mod users;
 
 pub use audit::audit;
+pub use channels::channel;
 pub use discovery::{dhcp_servers, discovery, sightings};
 pub use drift::drift;
 pub use images::image;

@@ -2,6 +2,7 @@
 
 mod boot;
 mod burn_ins;
+mod channels;
 mod discovery;
 mod drift;
 mod image_diff;
@@ -13,10 +14,11 @@ mod rules;
 
 pub use boot::boot;
 pub use burn_ins::burn_ins;
+pub use channels::{channel, channel_moves, channels, group_images};
 pub use discovery::{dhcp_servers, sightings, windows};
 pub use drift::{diff, finding_events, groups, node_drift, reviews, variants};
 pub use image_diff::{DIFF_PATHS, image_diff};
-pub use images::{image, image_check, images};
+pub use images::{collection, image, image_check, images};
 pub use nodes::{deployment, deployments, event_line, events, node, nodes, why};
 pub use rack_plan::imported;
 pub use remediation::{audit, left, plan, releases, run, runs};

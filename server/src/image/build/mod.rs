@@ -27,8 +27,6 @@ mod publish;
 mod sources;
 mod walk;
 
-use std::fs::File;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use manifest::{Digest, ManifestKind, Package};
@@ -36,6 +34,7 @@ use manifest::{Digest, ManifestKind, Package};
 pub use error::BuildError;
 pub use progress::Progress;
 
+use super::exclusive::Exclusive;
 use super::keys::Keys;
 use super::lock::{self, LOCK_FILE, Lock, LockChange};
 use super::recipe::{FILES_FOLDER, Recipe};
@@ -273,25 +272,14 @@ fn locked_version(epoch: i64, recipe: Digest) -> String {
 /// The folder of one build. While it lives, no other build works in the same data folder.
 struct WorkFolder {
     path: PathBuf,
-    _lock: File,
+    _lock: Exclusive,
 }
 
 impl WorkFolder {
     fn claim(data_dir: &Path) -> Result<Self, BuildError> {
-        let builds = data_dir.join("build");
         let failed = |path: &Path| BuildError::io(format!("preparing {}", path.display()));
-        // Trees hold setuid programs and shadow files: nobody else looks in.
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&builds)
-            .map_err(failed(&builds))?;
-        let builds = builds.canonicalize().map_err(failed(&builds))?;
-        let lock_path = builds.join("lock");
-        let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
-        if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(BuildError::Busy { path: lock_path });
-        }
+        let lock = Exclusive::claim(data_dir)?;
+        let builds = lock.builds.clone();
         // With the lock held, whatever is here was left by a build that was killed.
         for left in std::fs::read_dir(&builds).map_err(failed(&builds))? {
             let left = left.map_err(failed(&builds))?.path();
