@@ -1,10 +1,12 @@
 //! Image versions as people handle them: checked, removed.
 
+use bytes::Bytes;
 use serde::Serialize;
 use store::ImageRecord;
 
 use super::{App, AppError};
-use crate::image::{Exclusive, StoreError, VerifyReport};
+use crate::image::sbom::BILL_BYTES_MAX;
+use crate::image::{Exclusive, SbomFormat, StoreError, VerifyReport};
 
 /// What checking an image found.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -66,6 +68,32 @@ pub async fn image_verify(app: &App, reference: &str) -> Result<ImageCheck, AppE
         );
     }
     Ok(ImageCheck::new(image, report))
+}
+
+/// An image version's bill of materials, as it was made when the image was built.
+///
+/// # Errors
+/// [`AppError::NotFound`] for the image, or when it has none: agent layers and images built by older versions.
+pub async fn image_sbom(app: &App, reference: &str, format: SbomFormat) -> Result<Bytes, AppError> {
+    let image = app.store.image_find(reference).await?;
+    let missing = || AppError::NotFound {
+        what: "bill of materials of".to_owned(),
+        key: format!(
+            "{}@{} (agent layers and images that older versions built have none)",
+            image.name, image.version
+        ),
+    };
+    let download = match app.images.get_document(image.digest, format.document(), None).await {
+        Err(StoreError::NotFound { .. }) => return Err(missing()),
+        found => found?,
+    };
+    if download.size > BILL_BYTES_MAX {
+        return Err(AppError::Conflict(format!(
+            "the bill of materials of {}@{} has {} bytes, expected at most {BILL_BYTES_MAX}",
+            image.name, image.version, download.size
+        )));
+    }
+    Ok(download.bytes().await?)
 }
 
 /// Removes an image version that nothing needs: the registration first, then the data. When the second fails, the image

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use nodes::{ChainArgument, InstallArguments, NodeCommand, PlaceOfNode};
-pub use upkeep::{ChannelCommand, GroupTarget, UpkeepCommand};
+pub use upkeep::{ChannelCommand, GroupTarget, SbomArgument, UpkeepCommand};
 
 /// Racks bare nodes, installs golden images on them, and proves that they still are what the image says.
 #[derive(Debug, Parser)]

@@ -95,6 +95,14 @@ impl Client {
         self.answer(Method::GET, path, &[], None, ANSWER_LIMIT).await
     }
 
+    /// Reads a file with a query.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn get_file_with(&self, path: Path<'_>, query: &[(&str, String)]) -> anyhow::Result<Vec<u8>> {
+        self.answer(Method::GET, path, query, None, ANSWER_LIMIT).await
+    }
+
     /// Changes something.
     ///
     /// # Errors

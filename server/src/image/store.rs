@@ -4,6 +4,7 @@
 //! manifests/<manifest digest>/manifest.ndjson          the canonical bytes
 //!                             manifest.ndjson.minisig  their signature
 //!                             packs.json               where each blob lies
+//!                             sbom.{cdx,spdx}.json     bills of materials; older images have none
 //! packs/<pack digest>                                  shared between images
 //! replaced/<pack digest>                               marks a pack that was repacked, until it is removed
 //! removed/<manifest digest>                            marks an image while it is taken apart
@@ -128,6 +129,10 @@ pub enum Document {
     Signature,
     /// Where each blob lies.
     PackIndex,
+    /// Bill of materials, CycloneDX.
+    Cyclonedx,
+    /// Bill of materials, SPDX.
+    Spdx,
 }
 
 impl Document {
@@ -143,13 +148,21 @@ impl Document {
     }
 
     /// All of them, in the order in which an image is taken apart: without its signature it is none.
-    pub(super) const REMOVAL: [Self; 3] = [Self::Signature, Self::Manifest, Self::PackIndex];
+    pub(super) const REMOVAL: [Self; 5] = [
+        Self::Signature,
+        Self::Manifest,
+        Self::PackIndex,
+        Self::Cyclonedx,
+        Self::Spdx,
+    ];
     /// Its name in the store.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Manifest => MANIFEST,
             Self::Signature => SIGNATURE,
             Self::PackIndex => PACK_INDEX,
+            Self::Cyclonedx => "sbom.cdx.json",
+            Self::Spdx => "sbom.spdx.json",
         }
     }
 }
@@ -242,6 +255,14 @@ impl ImageStore {
         let signature = parts.signature.as_str().to_owned();
         self.put(&document_path(image, SIGNATURE), signature.into()).await?;
         Ok(image)
+    }
+
+    /// Puts a document beside a manifest that is to come, or is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    pub(super) async fn put_document(&self, image: Digest, document: Document, bytes: Bytes) -> Result<(), StoreError> {
+        self.put(&document_path(image, document.name()), bytes).await
     }
 
     /// The digests of all images, sorted.

@@ -370,6 +370,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/images/{reference}/sbom": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows the bill of materials of an image version: CycloneDX 1.6 or SPDX 2.3, JSON. */
+        get: operations["image_sbom"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/images/{reference}/verify": {
         parameters: {
             query?: never;
@@ -3726,6 +3743,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["VariantDiff"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    image_sbom: {
+        parameters: {
+            query?: {
+                /** @description In which form; left out: `cyclonedx`. */
+                format?: "cyclonedx" | "spdx";
+            };
+            header?: never;
+            path: {
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
                 };
             };
             "4XX": {

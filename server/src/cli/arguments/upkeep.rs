@@ -1,6 +1,6 @@
 //! `plumbline channel …`, and the part of `plumbline image …` that keeps a store in order and carries it elsewhere.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// On channels.
 #[derive(Debug, Subcommand)]
@@ -86,4 +86,32 @@ pub enum UpkeepCommand {
         #[arg(long, default_value_t = 24, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(0..=8_760))]
         grace_hours: u32,
     },
+    /// Print the bill of materials of an image version
+    Sbom {
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
+        image: String,
+        /// In which form
+        #[arg(long, default_value = "cyclonedx")]
+        format: SbomArgument,
+    },
+}
+
+/// Which form of a bill of materials.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum SbomArgument {
+    /// CycloneDX 1.6 JSON
+    Cyclonedx,
+    /// SPDX 2.3 JSON
+    Spdx,
+}
+
+impl SbomArgument {
+    /// The API's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cyclonedx => "cyclonedx",
+            Self::Spdx => "spdx",
+        }
+    }
 }

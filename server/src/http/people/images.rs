@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use serde::Deserialize;
 use store::ImageRecord;
 
@@ -17,6 +18,7 @@ use crate::app::image_diff::{self, ImageDiff};
 use crate::app::images::{self, ImageCheck};
 use crate::app::{App, AppError};
 use crate::http::error::ErrorBody;
+use crate::image::SbomFormat;
 
 /// Lists all image versions, newest first within a name.
 #[utoipa::path(get, path = "/images", tag = "images",
@@ -87,6 +89,32 @@ pub(super) async fn image_diff_text(
     Ok(Json(
         image_diff::image_diff_text(&app, &before, &now, &asked.path).await?,
     ))
+}
+
+/// Which bill of materials is asked for.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct SbomQuery {
+    /// In which form; left out: `cyclonedx`.
+    #[param(inline)]
+    format: Option<SbomFormat>,
+}
+
+/// Shows the bill of materials of an image version: CycloneDX 1.6 or SPDX 2.3, JSON.
+#[utoipa::path(get, path = "/images/{reference}/sbom", tag = "images",
+    params(("reference" = String, Path, description = "`name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning."),
+        SbomQuery),
+    responses((status = 200, body = Object), (status = "4XX", body = ErrorBody)))]
+pub(super) async fn image_sbom(
+    _viewer: Viewer,
+    State(app): State<App>,
+    Named(reference): Named<String>,
+    Asked(query): Asked<SbomQuery>,
+) -> Result<impl IntoResponse, AppError> {
+    let format = query.format.unwrap_or(SbomFormat::Cyclonedx);
+    let bill = images::image_sbom(&app, &reference, format).await?;
+    Ok(([(header::CONTENT_TYPE, format.media_type())], bill))
 }
 
 /// Removes image versions that nothing needs, and packs that no image names; or says what that would do. Takes minutes in

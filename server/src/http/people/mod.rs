@@ -165,6 +165,7 @@ fn routes() -> OpenApiRouter<People> {
         .routes(routes!(images::image_get, images::image_remove))
         .routes(routes!(images::image_verify))
         .routes(routes!(images::image_collect))
+        .routes(routes!(images::image_sbom))
         .routes(routes!(images::image_diff))
         .routes(routes!(images::image_diff_text))
         .routes(routes!(drift::drift_groups))
