@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::deployment_disks::installed_text;
 use crate::error::{digest, json, to_json};
+use crate::images::lock_images;
 use crate::nodes::step_node;
 use crate::{Store, StoreError};
 
@@ -21,6 +22,8 @@ pub struct NewDeployment {
     pub node_id: NodeId,
     /// Image version.
     pub image: Digest,
+    /// The channel that named it, when it was asked for by one.
+    pub channel: Option<String>,
     /// Agent layer.
     pub agent_layer: Digest,
     /// Which disk.
@@ -47,6 +50,8 @@ pub struct DeploymentRecord {
     /// Image version.
     #[schema(value_type = String)]
     pub image: Digest,
+    /// The channel that named it then, when it was asked for by one.
+    pub channel: Option<String>,
     /// Agent layer.
     #[schema(value_type = String)]
     pub agent_layer: Digest,
@@ -94,6 +99,7 @@ struct DeploymentRow {
     id: Uuid,
     node_id: Uuid,
     image: Vec<u8>,
+    channel: Option<String>,
     agent_layer: Vec<u8>,
     disk_rule: serde_json::Value,
     layout: serde_json::Value,
@@ -120,6 +126,7 @@ impl TryFrom<DeploymentRow> for DeploymentRecord {
             id: DeploymentId(row.id),
             node_id: NodeId(row.node_id),
             image: digest(&row.image)?,
+            channel: row.channel,
             agent_layer: digest(&row.agent_layer)?,
             disk_rule: json("disk_rule", row.disk_rule)?,
             layout: json("layout", row.layout)?,
@@ -150,7 +157,7 @@ impl Store {
     /// Asks for a deployment; the node's step is part of it.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] with the reason when the node's state does not allow it.
+    /// [`StoreError::Conflict`] with the reason when the node's state does not allow it, or the image is removed.
     pub async fn deployment_create(&self, new: &NewDeployment) -> Result<DeploymentId, StoreError> {
         let id = DeploymentId::new();
         let mut transaction = self.pool.begin().await?;
@@ -158,11 +165,12 @@ impl Store {
         if let Step::Refused { reason } = taken.step {
             return Err(StoreError::Conflict(reason));
         }
+        lock_images(&mut transaction, &[new.image, new.agent_layer]).await?;
         let attempts_max = i32::try_from(new.attempts_max).unwrap_or(i32::MAX);
         sqlx::query!(
             "INSERT INTO deployments (id, node_id, image, agent_layer, disk_rule, layout, state, reason, attempts_max,
-                                      requested_by, mode, keep)
-             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 'waiting for a deployer', $7, $8, $9, $10)",
+                                      requested_by, mode, keep, channel)
+             VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 'waiting for a deployer', $7, $8, $9, $10, $11)",
             id.0,
             new.node_id.0,
             new.image.as_bytes().as_slice(),
@@ -172,7 +180,8 @@ impl Store {
             attempts_max,
             new.requested_by,
             new.mode.as_str(),
-            to_json(&new.keep)
+            to_json(&new.keep),
+            new.channel
         )
         .execute(&mut *transaction)
         .await?;
@@ -187,7 +196,7 @@ impl Store {
     pub async fn deployment_get(&self, id: DeploymentId) -> Result<DeploymentRecord, StoreError> {
         sqlx::query_as!(
             DeploymentRow,
-            "SELECT id, node_id, image, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
+            "SELECT id, node_id, image, channel, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
                     progress, progress_at, outcome, requested_by, created_at, started_at, finished_at
              FROM deployments WHERE id = $1",
             id.0
@@ -205,7 +214,7 @@ impl Store {
     pub async fn deployment_list(&self, node: NodeId) -> Result<Vec<DeploymentRecord>, StoreError> {
         sqlx::query_as!(
             DeploymentRow,
-            "SELECT id, node_id, image, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
+            "SELECT id, node_id, image, channel, agent_layer, disk_rule, layout, mode, keep, state, reason, attempt, attempts_max,
                     progress, progress_at, outcome, requested_by, created_at, started_at, finished_at
              FROM deployments WHERE node_id = $1 ORDER BY created_at DESC LIMIT 100",
             node.0

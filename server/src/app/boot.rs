@@ -514,6 +514,7 @@ mod tests {
             id: DeploymentId::new(),
             node_id: NodeId::new(),
             image: manifest::Digest::of(b"image"),
+            channel: None,
             agent_layer: manifest::Digest::of(b"agent"),
             disk_rule: Default::default(),
             layout: protocol::latest::Layout {

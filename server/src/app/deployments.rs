@@ -22,7 +22,8 @@ pub struct OldDisk {
     pub keep: Vec<String>,
 }
 
-/// Asks for an image on a node, with the newest agent layer; the node's step is part of it.
+/// Asks for an image on a node, with the newest agent layer; the node's step is part of it. Without an image, the one that
+/// is proposed for the node is taken.
 ///
 /// # Errors
 /// [`AppError::NotFound`] for the image, [`AppError::Invalid`] when it is no operating system, [`AppError::Conflict`]
@@ -31,7 +32,7 @@ pub struct OldDisk {
 pub async fn request(
     app: &App,
     node: NodeId,
-    image: &str,
+    image: Option<&str>,
     disk_rule: DiskRule,
     old: OldDisk,
     despite_burn_in: Option<&str>,
@@ -47,6 +48,7 @@ pub(super) struct Wanted {
     /// The node as it is now.
     pub(super) node: NodeRecord,
     image: ImageRecord,
+    channel: Option<String>,
     agent_layer: ImageRecord,
     disk_rule: DiskRule,
     mode: DeployMode,
@@ -60,7 +62,7 @@ pub(super) struct Wanted {
 pub(super) async fn wanted(
     app: &App,
     node: NodeId,
-    image: &str,
+    image: Option<&str>,
     disk_rule: DiskRule,
     old: OldDisk,
 ) -> Result<Wanted, AppError> {
@@ -69,11 +71,17 @@ pub(super) async fn wanted(
         return Err(AppError::Conflict(reason));
     }
     disk_rule_check(&disk_rule)?;
-    let (image, agent_layer) = images_find(app, image).await?;
+    let reference = match image {
+        Some(image) => image.to_owned(),
+        None => proposed(app, &record).await?,
+    };
+    let (image, agent_layer) = images_find(app, &reference).await?;
     let keep = keep_paths(&old)?;
     if !keep.is_empty() {
         keep_check(&app.images.manifest(image.digest).await?.header.classes, &keep)?;
     }
+    // What has a slash is a channel.
+    let channel = reference.contains('/').then_some(reference);
     if record.inventory.as_ref().is_some_and(|inventory| !inventory.uefi) {
         bios_check(app, &image).await?;
     }
@@ -92,6 +100,7 @@ pub(super) async fn wanted(
     Ok(Wanted {
         node: record,
         image,
+        channel,
         agent_layer,
         disk_rule,
         mode: old.mode,
@@ -107,6 +116,7 @@ pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Res
     let Wanted {
         node: NodeRecord { id: node, .. },
         image,
+        channel,
         agent_layer,
         disk_rule,
         mode,
@@ -115,6 +125,7 @@ pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Res
     let deployment = NewDeployment {
         node_id: node,
         image: image.digest,
+        channel,
         agent_layer: agent_layer.digest,
         disk_rule,
         layout: layout(node),
@@ -131,14 +142,29 @@ pub(super) async fn create(app: &App, wanted: Wanted, requested_by: &str) -> Res
         user.name = requested_by,
         "deployment requested"
     );
+    let channel = deployment.channel.as_deref();
     let detail = format!(
-        "{}@{} ({}) by {requested_by}",
+        "{}@{} ({}){} by {requested_by}",
         image.name,
         image.version,
-        image.digest.short()
+        image.digest.short(),
+        channel
+            .map(|channel| format!(" of channel {channel}"))
+            .unwrap_or_default()
     );
     nodes::event(app, node, "deployment_requested", &detail).await;
     Ok(id)
+}
+
+/// The image that is proposed for a node.
+async fn proposed(app: &App, node: &NodeRecord) -> Result<String, AppError> {
+    let proposed = app.store.node_image_proposed(node.id).await?;
+    proposed.ok_or_else(|| {
+        AppError::Invalid(format!(
+            "image: none is named, and no channel, discovery rule or group ({}) proposes one for this node",
+            node.group
+        ))
+    })
 }
 
 /// Refuses an image from before images carried GRUB for BIOS; the deployer would, too, after a boot.

@@ -1,10 +1,12 @@
 //! Image versions as people handle them: checked, removed.
 
+use bytes::Bytes;
 use serde::Serialize;
 use store::ImageRecord;
 
 use super::{App, AppError};
-use crate::image::{StoreError, VerifyReport};
+use crate::image::sbom::BILL_BYTES_MAX;
+use crate::image::{Exclusive, SbomFormat, StoreError, VerifyReport};
 
 /// What checking an image found.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -72,19 +74,48 @@ pub async fn image_verify(app: &App, reference: &str) -> Result<ImageCheck, AppE
     Ok(ImageCheck::new(image, report))
 }
 
-/// Removes an image version that nothing uses: the registration first, then the data. When the second fails, the image
+/// An image version's bill of materials, as it was made when the image was built.
+///
+/// # Errors
+/// [`AppError::NotFound`] for the image, or when it has none: agent layers and images built by older versions.
+pub async fn image_sbom(app: &App, reference: &str, format: SbomFormat) -> Result<Bytes, AppError> {
+    let image = app.store.image_find(reference).await?;
+    let missing = || AppError::NotFound {
+        what: "bill of materials of".to_owned(),
+        key: format!(
+            "{}@{} (agent layers and images that older versions built have none)",
+            image.name, image.version
+        ),
+    };
+    let download = match app.images.get_document(image.digest, format.document(), None).await {
+        Err(StoreError::NotFound { .. }) => return Err(missing()),
+        found => found?,
+    };
+    if download.size > BILL_BYTES_MAX {
+        return Err(AppError::Conflict(format!(
+            "the bill of materials of {}@{} has {} bytes, expected at most {BILL_BYTES_MAX}",
+            image.name, image.version, download.size
+        )));
+    }
+    Ok(download.bytes().await?)
+}
+
+/// Removes an image version that nothing needs: the registration first, then the data. When the second fails, the image
 /// is found in the store and registered again, and can be removed again.
 ///
 /// # Errors
-/// [`AppError::Conflict`] when a node or a deployment uses it.
+/// [`AppError::Conflict`] when something needs it, or a build or import is at work.
 pub async fn image_remove(app: &App, reference: &str, removed_by: &str) -> Result<(), AppError> {
+    let _lock = Exclusive::claim(&app.config.data_dir)?;
     let image = app.store.image_find(reference).await?;
-    app.store.image_delete(image.digest).await?;
+    app.store.image_delete(image.digest, "asked for", removed_by).await?;
     let packs = match app.images.remove(image.digest).await {
         Ok(packs) => packs,
         Err(StoreError::NotFound { .. }) => 0,
         Err(error) => return Err(error.into()),
     };
+    // The task that registers images may have looked at it before its signature went.
+    app.store.image_unregister(image.digest).await?;
     tracing::info!(image.digest = %image.digest, image.name, packs, user.name = removed_by, "an image was removed");
     Ok(())
 }

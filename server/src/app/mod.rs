@@ -10,6 +10,8 @@ pub mod boot;
 pub mod boot_orders;
 pub mod builds;
 pub mod burn_ins;
+pub mod channels;
+pub mod collection;
 pub mod contents;
 pub mod deployments;
 pub mod discovery;

@@ -219,7 +219,7 @@ pub async fn node_approve(
     app: &App,
     node: NodeId,
     name: &str,
-    image: &str,
+    image: Option<&str>,
     disk: DiskRule,
     despite_burn_in: Option<&str>,
     approved_by: &str,

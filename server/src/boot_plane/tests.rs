@@ -555,6 +555,7 @@ async fn deployment_of(app: &App, node_id: NodeId) -> store::NewDeployment {
     store::NewDeployment {
         node_id,
         image: image("os").await,
+        channel: None,
         agent_layer: image("agent").await,
         disk_rule: Default::default(),
         layout: protocol::latest::Layout {

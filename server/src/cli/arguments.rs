@@ -2,6 +2,7 @@
 
 mod keys;
 mod nodes;
+mod upkeep;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use keys::KeyCommand;
 pub use nodes::{ChainArgument, InstallArguments, NodeCommand, PlaceOfNode};
+pub use upkeep::{ChannelCommand, GroupTarget, SbomArgument, UpkeepCommand};
 
 /// Racks bare nodes, installs golden images on them, and proves that they still are what the image says.
 #[derive(Debug, Parser)]
@@ -55,6 +57,9 @@ pub enum Command {
     Sightings,
     /// List other DHCP servers of the network, as machines name them
     DhcpServers,
+    /// Channels: names that move from one image version to another
+    #[command(subcommand)]
+    Channel(ChannelCommand),
     /// Images: build, publish, check
     #[command(subcommand)]
     Image(ImageCommand),
@@ -189,17 +194,17 @@ pub enum ImageCommand {
     List,
     /// Show one image version
     Show {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         image: String,
     },
     /// Check an image version from its signature to every byte
     Verify {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         image: String,
     },
     /// Show what is different between two image versions
     Diff {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         before: String,
         /// The one it is compared with
         now: String,
@@ -212,7 +217,7 @@ pub enum ImageCommand {
     },
     /// Remove an image version that nothing uses
     Remove {
-        /// NAME, NAME@VERSION, or a digest's beginning
+        /// NAME, NAME@VERSION, NAME/CHANNEL, or a digest's beginning
         image: String,
     },
     /// Bar an image version for good: nothing is installed or repaired from it any more
@@ -267,6 +272,9 @@ pub enum ImageCommand {
         #[command(flatten)]
         place: PlaceArguments,
     },
+    /// Keeping images in order.
+    #[command(flatten)]
+    Upkeep(UpkeepCommand),
     /// Print the JSON Schema of recipes, for editors
     Schema,
     /// Publish an agent binary: nodes get it at their next installation

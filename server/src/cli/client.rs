@@ -95,12 +95,36 @@ impl Client {
         self.answer(Method::GET, path, &[], None, ANSWER_LIMIT).await
     }
 
+    /// Reads a file with a query.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn get_file_with(&self, path: Path<'_>, query: &[(&str, String)]) -> anyhow::Result<Vec<u8>> {
+        self.answer(Method::GET, path, query, None, ANSWER_LIMIT).await
+    }
+
     /// Changes something.
     ///
     /// # Errors
     /// As [`Client::get`].
     pub async fn send(&self, method: Method, path: Path<'_>, body: Option<&Value>) -> anyhow::Result<Value> {
         self.request(method, path, &[], body, ANSWER_LIMIT).await
+    }
+
+    /// Removes something, with a query.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn delete_with(&self, path: Path<'_>, query: &[(&str, String)]) -> anyhow::Result<Value> {
+        self.request(Method::DELETE, path, query, None, ANSWER_LIMIT).await
+    }
+
+    /// Asks for something that takes long, and says how.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn post_long_with(&self, path: Path<'_>, body: &Value) -> anyhow::Result<Value> {
+        self.request(Method::POST, path, &[], Some(body), LONG_LIMIT).await
     }
 
     /// Asks for something that takes long.

@@ -43,6 +43,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::RackPlan(command) => commands::rack_plan(&login::client(server)?, output, command).await,
         Command::DhcpServers => commands::dhcp_servers(&login::client(server)?, output).await,
         Command::Sightings => commands::sightings(&login::client(server)?, output).await,
+        Command::Channel(command) => commands::channel(&login::client(server)?, output, command).await,
         Command::Image(command) => commands::image(server, output, command).await,
         Command::Key(command) => commands::key(&login::client(server)?, output, command).await,
         Command::Build(command) => commands::builds(&login::client(server)?, output, command).await,

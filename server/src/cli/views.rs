@@ -5,6 +5,7 @@
 #![allow(missing_docs)]
 
 mod keys;
+mod upkeep;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ use protocol::latest::{
     DeployMode, Inventory, JobOutcome, NotLookedAt, Outcome, Progress, RepairStep, ScanSummary, TestOrder, TestResult,
 };
 use serde::Deserialize;
+
+pub use upkeep::{Channel, ChannelMove, ChannelNode, Collection, GroupImage};
 
 /// A node.
 #[derive(Debug, Deserialize)]
@@ -171,6 +174,8 @@ pub struct Event {
 pub struct Deployment {
     pub id: String,
     pub image: String,
+    #[serde(default)]
+    pub channel: Option<String>,
     pub state: String,
     pub reason: String,
     pub attempt: i32,

@@ -18,13 +18,17 @@ pub const MODULE_CERTIFICATE_PATH: &str = "/usr/share/plumbline/module-signing.d
 
 mod blob;
 pub mod build;
+pub mod bundle;
 mod class_lists;
 mod download;
+pub mod exclusive;
 pub mod keys;
 pub mod lock;
 pub mod module_key;
 pub mod recipe;
+pub mod sbom;
 pub mod store;
+pub mod sweep;
 pub mod trust;
 pub mod verify;
 
@@ -33,8 +37,11 @@ pub use build::{
     lock_update,
 };
 pub use download::{Download, PIECE_BYTES};
+pub use exclusive::{Exclusive, ExclusiveError};
+pub use keys::{KeyError, Keys, Signers, TrustedKeys};
 pub use module_key::{ModuleKey, ModuleKeyError};
-pub use keys::{KeyError, Keys, Signers};
 pub use recipe::{Recipe, RecipeError};
+pub use sbom::SbomFormat;
 pub use store::{ArtifactName, Document, ImageParts, ImageStore, StoreError};
+pub use sweep::{Sweeping, Swept};
 pub use verify::VerifyReport;

@@ -4,11 +4,15 @@
 //! manifests/<manifest digest>/manifest.ndjson          the canonical bytes
 //!                             manifest.ndjson.minisig  their signature
 //!                             packs.json               where each blob lies
+//!                             sbom.{cdx,spdx}.json     bills of materials; older images have none
 //! packs/<pack digest>                                  shared between images
+//! replaced/<pack digest>                               marks a pack that was repacked, until it is removed
+//! removed/<manifest digest>                            marks an image while it is taken apart
 //! artifacts/<manifest digest>/vmlinuz, initrd.img      what a loader fetches, for deployers
 //! ```
 //!
-//! Objects are immutable and named by what is in them. The signature is written last: an image is there when its
+//! Objects are immutable and named by what is in them, but for `packs.json`: it is not signed and trusted in nothing, and
+//! a repacking (`sweep.rs`) replaces it in one step. The signature is written last: an image is there when its
 //! signature is, and what a failed build left without one is not listed and is written over by the next build. A build
 //! whose key is on another machine ends there as well, until the signature is brought.
 //!
@@ -87,7 +91,7 @@ pub enum StoreError {
 }
 
 /// A file of a deployer that loaders fetch by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ArtifactName {
     /// The kernel.
     Kernel,
@@ -96,6 +100,9 @@ pub enum ArtifactName {
 }
 
 impl ArtifactName {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::Initramfs];
+
     /// The name in the store and in URLs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -108,9 +115,7 @@ impl ArtifactName {
     /// The artifact of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Kernel, Self::Initramfs]
-            .into_iter()
-            .find(|artifact| artifact.as_str() == name)
+        Self::ALL.into_iter().find(|artifact| artifact.as_str() == name)
     }
 }
 
@@ -121,7 +126,7 @@ impl fmt::Display for ArtifactName {
 }
 
 /// A document of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Document {
     /// The manifest's canonical bytes.
     Manifest,
@@ -133,10 +138,14 @@ pub enum Document {
     ManifestSqueezed,
     /// The pack index in one zstd frame.
     PackIndexSqueezed,
+    /// Bill of materials, CycloneDX.
+    Cyclonedx,
+    /// Bill of materials, SPDX.
+    Spdx,
 }
 
 impl Document {
-    /// The document of this name in URLs.
+    /// The document of this name in URLs of the boot listener, which machines fetch.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -149,13 +158,45 @@ impl Document {
         }
     }
 
-    const fn name(self) -> &'static str {
+    /// All of them, in the order in which an image is taken apart: without its signature it is none.
+    pub(super) const REMOVAL: [Self; 7] = [
+        Self::Signature,
+        Self::Manifest,
+        Self::PackIndex,
+        Self::ManifestSqueezed,
+        Self::PackIndexSqueezed,
+        Self::Cyclonedx,
+        Self::Spdx,
+    ];
+    /// Those that travel, in the order of a bundle; the squeezed ones are made anew.
+    pub(super) const BUNDLED: [Self; 5] = [
+        Self::Manifest,
+        Self::Signature,
+        Self::PackIndex,
+        Self::Cyclonedx,
+        Self::Spdx,
+    ];
+
+    /// Whether an image may be without it.
+    pub(super) const fn is_optional(self) -> bool {
+        matches!(self, Self::Cyclonedx | Self::Spdx)
+    }
+
+    /// The document of this name in the store.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Self::BUNDLED.into_iter().find(|document| document.name() == name)
+    }
+
+    /// Its name in the store.
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Manifest => MANIFEST,
             Self::Signature => SIGNATURE,
             Self::PackIndex => PACK_INDEX,
             Self::ManifestSqueezed => MANIFEST_SQUEEZED,
             Self::PackIndexSqueezed => PACK_INDEX_SQUEEZED,
+            Self::Cyclonedx => "sbom.cdx.json",
+            Self::Spdx => "sbom.spdx.json",
         }
     }
 }
@@ -177,7 +218,7 @@ pub struct ImageParts {
 /// The image store.
 #[derive(Clone)]
 pub struct ImageStore {
-    objects: Arc<dyn ObjectStore>,
+    pub(super) objects: Arc<dyn ObjectStore>,
 }
 
 impl fmt::Debug for ImageStore {
@@ -244,10 +285,8 @@ impl ImageStore {
             self.put(&artifact_path(image, name), bytes).await?;
         }
         let index: Bytes = parts.packs.encode()?.into();
-        for (name, text) in [(MANIFEST_SQUEEZED, &parts.manifest), (PACK_INDEX_SQUEEZED, &index)] {
-            self.put(&document_path(image, name), manifest::squeeze(text)?.into())
-                .await?;
-        }
+        self.put_squeezed(image, Document::ManifestSqueezed, &parts.manifest).await?;
+        self.put_squeezed(image, Document::PackIndexSqueezed, &index).await?;
         self.put(&document_path(image, PACK_INDEX), index).await?;
         self.put(&document_path(image, MANIFEST), parts.manifest).await?;
         if let Some(signature) = parts.signature {
@@ -269,6 +308,23 @@ impl ImageStore {
         }
         self.put(&document_path(image, SIGNATURE), signature.as_str().to_owned().into())
             .await
+    }
+
+    /// Puts a document in one zstd frame, beside the one that it is made of.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(super) async fn put_squeezed(&self, image: Digest, document: Document, text: &[u8]) -> Result<(), StoreError> {
+        let frame = manifest::squeeze(text)?;
+        self.put(&document_path(image, document.name()), frame.into()).await
+    }
+
+    /// Puts a document beside a manifest that is to come, or is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    pub(super) async fn put_document(&self, image: Digest, document: Document, bytes: Bytes) -> Result<(), StoreError> {
+        self.put(&document_path(image, document.name()), bytes).await
     }
 
     /// Whether an image bears a signature, whosever.
@@ -414,13 +470,7 @@ impl ImageStore {
                 }
             }
         }
-        self.delete(&document_path(image, SIGNATURE)).await?;
-        for name in [MANIFEST, PACK_INDEX, MANIFEST_SQUEEZED, PACK_INDEX_SQUEEZED] {
-            self.delete(&document_path(image, name)).await?;
-        }
-        for name in [ArtifactName::Kernel, ArtifactName::Initramfs] {
-            self.delete(&artifact_path(image, name)).await?;
-        }
+        self.remove_documents(image).await?;
         for pack in &unused {
             self.delete(&pack_path(*pack)).await?;
         }
@@ -457,7 +507,7 @@ impl ImageStore {
         }
     }
 
-    async fn size(&self, path: &Path) -> Result<Option<u64>, StoreError> {
+    pub(super) async fn size(&self, path: &Path) -> Result<Option<u64>, StoreError> {
         match self.objects.head(path).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -465,13 +515,13 @@ impl ImageStore {
         }
     }
 
-    async fn put(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
+    pub(super) async fn put(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
         let put = self.objects.put(path, PutPayload::from(bytes)).await;
         put.map_err(|source| backend_error(format!("writing {path}"), source))?;
         Ok(())
     }
 
-    async fn delete(&self, path: &Path) -> Result<(), StoreError> {
+    pub(super) async fn delete(&self, path: &Path) -> Result<(), StoreError> {
         match self.objects.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(source) => Err(backend_error(format!("removing {path}"), source)),
@@ -491,15 +541,25 @@ pub(super) fn manifest_place(image: Digest) -> std::path::PathBuf {
     format!("images/manifests/{image}/{MANIFEST}").into()
 }
 
-fn document_path(image: Digest, name: &str) -> Path {
+pub(super) fn document_path(image: Digest, name: &str) -> Path {
     Path::from(format!("manifests/{image}/{name}"))
 }
 
-fn pack_path(pack: Digest) -> Path {
+pub(super) fn pack_path(pack: Digest) -> Path {
     Path::from(format!("packs/{pack}"))
 }
 
-fn artifact_path(image: Digest, name: ArtifactName) -> Path {
+/// Marks an image that is being taken apart.
+pub(super) fn removed_path(image: Digest) -> Path {
+    Path::from(format!("removed/{image}"))
+}
+
+/// Marks a pack that was repacked; its time is when.
+pub(super) fn replaced_path(pack: Digest) -> Path {
+    Path::from(format!("replaced/{pack}"))
+}
+
+pub(super) fn artifact_path(image: Digest, name: ArtifactName) -> Path {
     Path::from(format!("artifacts/{image}/{name}"))
 }
 

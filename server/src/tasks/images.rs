@@ -27,7 +27,11 @@ pub async fn register_images(app: App) -> Result<(), AppError> {
         }
         match describe(&app, digest).await {
             Ok(image) => {
-                if app.store.image_register(&image).await? {
+                let is_new = app.store.image_register(&image).await?;
+                if !app.images.holds(digest).await? {
+                    // Somebody removed it while it was looked at.
+                    app.store.image_unregister(digest).await?;
+                } else if is_new {
                     tracing::info!(image.digest = %digest, image.name = image.name, image.version = image.version, "image registered");
                 }
             }

@@ -201,7 +201,7 @@ async fn a_person_may_approve_a_machine_that_never_had_its_burn_in() {
     }
     let approve = async |despite| {
         let disk = protocol::latest::DiskRule::default();
-        nodes::node_approve(app, ramdisk.node, "gpu-007", "debian", disk, despite, "admin").await
+        nodes::node_approve(app, ramdisk.node, "gpu-007", Some("debian"), disk, despite, "admin").await
     };
     let refused = approve(None).await.unwrap_err().to_string();
     assert!(refused.contains("was not burned in yet"), "{refused}");

@@ -459,3 +459,69 @@ fn recipes_and_builds_with_where_they_stand() {
     check("build", &render::build(&builds[5], &context(None)));
     check("build_done", &render::build(&builds[4], &context(None)));
 }
+
+fn channel() -> Value {
+    json!({
+        "name": "debian-12-gpu/stable",
+        "image": "ab".repeat(32),
+        "version": "20260201T000000Z",
+        "previous": "cd".repeat(32),
+        "previous_version": "20260101T000000Z",
+        "moved_by": "ada",
+        "moved_at": "2026-01-02T09:00:00Z",
+        "reason": "a week on the canaries",
+        "nodes": 2,
+        "behind": 1,
+    })
+}
+
+#[test]
+fn channels() {
+    let mut first = channel();
+    first["name"] = json!("debian-12-gpu/canary");
+    first["previous_version"] = Value::Null;
+    let list = [view(&first), view(&channel())];
+    check("channels", &render::channels(&list, &context(None)));
+    check("channels_none", &render::channels(&[], &context(None)));
+    let mut shown = channel();
+    shown["moved"] = json!(true);
+    shown["followers"] = json!([
+        { "name": "gpu-07\u{1b}[2J", "group": "gpu", "version": "20260101T000000Z", "behind": true },
+        { "name": "gpu-01", "group": "gpu", "version": "20260201T000000Z", "behind": false },
+    ]);
+    check("channel", &render::channel(&view(&shown), &context(None)));
+    let moves: Vec<views::ChannelMove> = vec![
+        view(
+            &json!({ "kind": "back", "from_version": "20260201T000000Z", "to_version": "20260101T000000Z",
+                      "reason": "NICs flap", "moved_by": "ada", "moved_at": "2026-01-02T11:00:00Z" }),
+        ),
+        view(
+            &json!({ "kind": "set", "from_version": null, "to_version": "20260101T000000Z",
+                      "reason": "first", "moved_by": "ada", "moved_at": "2026-01-01T11:00:00Z" }),
+        ),
+    ];
+    check("channel_moves", &render::channel_moves(&moves, &context(None)));
+}
+
+#[test]
+fn collections() {
+    let mut done = json!({
+        "dry_run": true,
+        "images": [
+            { "name": "debian-12-gpu", "version": "20260201T000000Z", "digest": "ab".repeat(32), "removed": false,
+              "reasons": ["installed on gpu-01 and 411 more", "one of the 3 newest versions"], "bytes_freed": 0 },
+            { "name": "debian-12-gpu", "version": "20250101T000000Z", "digest": "cd".repeat(32), "removed": true,
+              "reasons": [], "bytes_freed": 1_234_567_890 },
+        ],
+        "unfinished": 1,
+        "unsigned": 1,
+        "packs_removed": 30,
+        "packs_waiting": 2,
+        "repacked": [{ "pack": "ef".repeat(32), "size": 64_000_000, "new_size": 12_000_000 }],
+        "damaged": ["01".repeat(32)],
+        "bytes_freed": 1_300_000_000,
+    });
+    check("collection_dry", &render::collection(&view(&done), &context(None)));
+    done["dry_run"] = json!(false);
+    check("collection", &render::collection(&view(&done), &context(None)));
+}

@@ -2,6 +2,7 @@
 
 mod access;
 mod builds;
+mod channels;
 mod discovery;
 mod drift;
 mod images;

@@ -79,7 +79,7 @@ impl TryFrom<RawSet> for RuleSet {
     }
 }
 
-/// A name of a rule, rack, group or image: what people type and see.
+/// A name of a rule, rack or group: what people type and see.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Label(pub String);
@@ -92,6 +92,26 @@ impl TryFrom<String> for Label {
         match (1..=64).contains(&text.len()) && text.chars().all(fits) {
             true => Ok(Self(text)),
             false => Err(format!("{text:?}: expected 1 to 64 letters, digits, '.', '_' or '-'")),
+        }
+    }
+}
+
+/// What an approval proposes: an image's name, `name@version`, a channel (`name/stable`), or a digest.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ImageReference(pub String);
+
+impl TryFrom<String> for ImageReference {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | '/');
+        let marks = text.chars().filter(|c| matches!(c, '@' | '/')).count();
+        match (1..=130).contains(&text.len()) && text.chars().all(fits) && marks <= 1 {
+            true => Ok(Self(text)),
+            false => Err(format!(
+                "{text:?}: expected an image's name, name@version, a channel (name/stable), or a digest"
+            )),
         }
     }
 }
@@ -205,7 +225,7 @@ pub struct Rule {
     rack: Option<Label>,
     unit: Option<Unit>,
     group: Option<Label>,
-    image: Option<Label>,
+    image: Option<ImageReference>,
     /// How many nodes it may place.
     pub maximum: Maximum,
 }
@@ -219,7 +239,7 @@ struct RawRule {
     rack: Option<Label>,
     unit: Option<Unit>,
     group: Option<Label>,
-    image: Option<Label>,
+    image: Option<ImageReference>,
     maximum: Maximum,
 }
 
@@ -403,7 +423,7 @@ impl Rule {
             rack: place.rack,
             unit: place.unit,
             group: text(&self.group),
-            image: text(&self.image),
+            image: self.image.as_ref().map(|image| image.0.clone()),
         })
     }
 }

@@ -12,6 +12,7 @@ mod index;
 mod order;
 mod parts;
 mod read;
+mod repack;
 mod slices;
 mod write;
 
@@ -19,6 +20,7 @@ pub use index::{Extent, Frame, PackIndex, PackInfo};
 pub use order::packing_order;
 pub use parts::Part;
 pub use read::{Piece, unpack};
+pub use repack::{Repacked, repack};
 pub use slices::Slice;
 pub use write::{PackWriter, StoredPack};
 

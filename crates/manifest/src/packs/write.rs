@@ -94,6 +94,28 @@ where
         Ok(())
     }
 
+    /// Adds a piece of a blob as it came out of another pack, whose bytes were checked.
+    pub(super) fn add_piece(&mut self, blob: Digest, offset: u64, piece: &[u8]) -> Result<(), ManifestError> {
+        let mut blob_offset = offset;
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(FRAME_BYTES - self.frame.len()));
+            self.frame.extend_from_slice(now);
+            let size = now.len() as u64;
+            self.open.push(Extent {
+                blob,
+                blob_offset,
+                size,
+            });
+            blob_offset += size;
+            rest = later;
+            if self.frame.len() == FRAME_BYTES {
+                self.finish_frame()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Finishes the last pack and gives the index.
     ///
     /// # Errors

@@ -58,6 +58,7 @@ pub async fn new_deployment(store: &Store, node_id: NodeId) -> NewDeployment {
     NewDeployment {
         node_id,
         image: image(store, "os", "debian").await,
+        channel: None,
         agent_layer: image(store, "agent", "agent").await,
         disk_rule: DiskRule::default(),
         layout: Layout {

@@ -199,9 +199,10 @@ pub struct PlaceOfNode {
 /// What is installed, and where.
 #[derive(Debug, Args)]
 pub struct InstallArguments {
-    /// Image: NAME (its newest version), NAME@VERSION, or a digest's beginning
+    /// Image: NAME/CHANNEL, NAME (its newest version), NAME@VERSION, or a digest's beginning [default: the channel it was
+    /// installed by, else what its discovery rule or its group says]
     #[arg(long)]
-    pub image: String,
+    pub image: Option<String>,
     /// Disk with exactly this serial number
     #[arg(long, value_name = "SERIAL")]
     pub disk_serial: Option<String>,

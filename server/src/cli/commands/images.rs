@@ -4,7 +4,7 @@ use anyhow::bail;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{build, recipe, sign};
+use super::{build, recipe, sign, upkeep};
 use crate::cli::arguments::ImageCommand;
 use crate::cli::client::Client;
 use crate::cli::output::Output;
@@ -81,6 +81,7 @@ pub async fn image(server: Option<&str>, output: Output, command: &ImageCommand)
         }
         ImageCommand::Check { dir } => recipe::image_check(output, dir),
         ImageCommand::Update { dir, place } => recipe::image_update(output, dir, place).await,
+        ImageCommand::Upkeep(command) => upkeep::upkeep(server, output, command).await,
         ImageCommand::Schema => recipe::image_schema(output),
         ImageCommand::PublishAgent { binary, place } => build::agent_publish(output, binary, place).await,
     }

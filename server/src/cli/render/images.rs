@@ -2,8 +2,8 @@
 
 use crate::cli::sizes::size_text;
 use crate::cli::table::{pairs, table};
-use crate::cli::text::{Context, cell};
-use crate::cli::views::{Image, ImageCheck};
+use crate::cli::text::{Context, cell, count};
+use crate::cli::views::{Collection, Image, ImageCheck};
 
 fn short(digest: &str) -> String {
     digest.chars().take(12).collect()
@@ -116,5 +116,61 @@ pub fn image_check(check: &ImageCheck, _: &Context) -> String {
     if left_out > 0 {
         text.push_str(&format!("  and {left_out} more paths\n"));
     }
+    text
+}
+
+/// What tidying the store did, or would do.
+#[must_use]
+pub fn collection(done: &Collection, context: &Context) -> String {
+    let mut text = String::new();
+    if !done.images.is_empty() {
+        let rows = done.images.iter().map(|image| {
+            let (what, why) = match (image.removed, done.dry_run) {
+                (false, _) => ("kept", image.reasons.join(", ")),
+                (true, false) => ("removed", format!("frees {}", size_text(image.bytes_freed))),
+                (true, true) => ("would go", format!("frees {}", size_text(image.bytes_freed))),
+            };
+            [
+                image.name.clone(),
+                image.version.clone(),
+                short(&image.digest),
+                what.to_owned(),
+                why,
+            ]
+        });
+        text.push_str(&table(context, ["NAME", "VERSION", "DIGEST", "", "WHY"], rows));
+        text.push('\n');
+    }
+    for pack in &done.repacked {
+        let sizes = (size_text(pack.size), size_text(pack.new_size));
+        text.push_str(&match done.dry_run {
+            true => format!(
+                "pack {} would shrink from {} to about {}\n",
+                short(&pack.pack),
+                sizes.0,
+                sizes.1
+            ),
+            false => format!("pack {} was repacked, {} to {}\n", short(&pack.pack), sizes.0, sizes.1),
+        });
+    }
+    for pack in &done.damaged {
+        text.push_str(&format!("pack {} is DAMAGED and was left alone\n", cell(pack)));
+    }
+    if done.unsigned > 0 {
+        text.push_str(&format!(
+            "kept, waiting for a signature: {}\n",
+            count(done.unsigned, "image")
+        ));
+    }
+    let images = done.images.iter().filter(|image| image.removed).count() as u64;
+    let verb = if done.dry_run { "would go" } else { "removed" };
+    text.push_str(&format!(
+        "{verb}: {}, {}, {}, {} in all; kept for the grace time: {}\n",
+        count(images, "image"),
+        count(done.unfinished, "unfinished image"),
+        count(done.packs_removed, "pack"),
+        size_text(done.bytes_freed),
+        count(done.packs_waiting, "pack")
+    ));
     text
 }

@@ -327,7 +327,7 @@ pub fn deployments(deployments: &[Deployment], context: &Context) -> String {
         [
             context.age(deployment.created_at),
             deployment.requested_by.clone(),
-            deployment.image.chars().take(12).collect(),
+            image(deployment),
             deployment.state.clone(),
             format!("{} of {}", deployment.attempt, deployment.attempts_max),
             progress(deployment),
@@ -340,11 +340,10 @@ pub fn deployments(deployments: &[Deployment], context: &Context) -> String {
 /// One deployment that was just asked for.
 #[must_use]
 pub fn deployment(deployment: &Deployment, _: &Context) -> String {
-    let image: String = deployment.image.chars().take(12).collect();
     format!(
         "deployment {} of image {}: {}\n",
         cell(&deployment.id),
-        cell(&image),
+        cell(&image(deployment)),
         cell(&deployment.reason)
     )
 }
@@ -359,7 +358,7 @@ pub fn deployment_in_full(deployment: &Deployment, context: &Context) -> String 
     };
     let mut lines = vec![
         ("deployment", deployment.id.clone()),
-        ("image", deployment.image.clone()),
+        ("image", image(deployment)),
         ("state", deployment.state.clone()),
         ("reason", deployment.reason.clone()),
         (
@@ -395,6 +394,15 @@ pub fn deployment_in_full(deployment: &Deployment, context: &Context) -> String 
         lines.push(("removed", format!("{} files", work.files_removed)));
     }
     pairs(context, lines)
+}
+
+/// The image, and the channel that named it.
+fn image(deployment: &Deployment) -> String {
+    let digest: String = deployment.image.chars().take(12).collect();
+    match &deployment.channel {
+        Some(channel) => format!("{digest} ({channel})"),
+        None => digest,
+    }
 }
 
 fn progress(deployment: &Deployment) -> String {

@@ -19,8 +19,9 @@ use crate::http::error::ErrorBody;
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeploymentRequest {
-    /// Image: `name` (its newest version), `name@version`, or a digest's beginning.
-    image: String,
+    /// Image: a channel (`name/stable`), `name` (its newest version), `name@version`, or a digest's beginning; left out:
+    /// the channel it was installed by, else what its discovery rule, else what its group says.
+    image: Option<String>,
     /// Which disk; needed when the node has several.
     #[serde(default)]
     disk: DiskRule,
@@ -64,8 +65,16 @@ pub(super) async fn node_deploy(
         // Before anything is ordered: a deployment that nobody can start now is not what was asked for.
         boot_orders::agent_check(&app.store.node_get(node).await?, OffsetDateTime::now_utc())?;
     }
-    let deployment =
-        deployments::request(&app, node, &image, disk, old, despite_burn_in.as_deref(), &user.name).await?;
+    let deployment = deployments::request(
+        &app,
+        node,
+        image.as_deref(),
+        disk,
+        old,
+        despite_burn_in.as_deref(),
+        &user.name,
+    )
+    .await?;
     if restart {
         boot_orders::restart(&app, node, &user.name).await?;
     }

@@ -8,6 +8,7 @@
 
 mod boot_orders;
 mod builds;
+mod channels;
 mod deployments;
 mod discovery;
 mod drift;
@@ -59,7 +60,7 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 const WAITERS_MAX: usize = 256;
 /// Pages that hear of changes at the same time.
 const STREAMS_MAX: usize = 512;
-/// Images that are checked at the same time: each reads gigabytes.
+/// Images that are checked, and tidyings of the store, at the same time: each reads gigabytes.
 const VERIFIES_MAX: usize = 1;
 
 /// What the handlers share beside the application.
@@ -152,10 +153,22 @@ fn routes() -> OpenApiRouter<People> {
             discovery::discovery_arm,
             discovery::discovery_disarm
         ))
+        .routes(routes!(channels::channel_list))
+        .routes(routes!(
+            channels::channel_get,
+            channels::channel_set,
+            channels::channel_remove
+        ))
+        .routes(routes!(channels::channel_back))
+        .routes(routes!(channels::channel_history))
+        .routes(routes!(channels::group_image_list))
+        .routes(routes!(channels::group_image_set))
         .routes(routes!(images::image_list))
         .routes(routes!(images::image_get, images::image_remove))
         .routes(routes!(images::image_verify))
         .routes(routes!(keys::image_revoke))
+        .routes(routes!(images::image_collect))
+        .routes(routes!(images::image_sbom))
         .routes(routes!(images::image_diff))
         .routes(routes!(images::image_diff_text))
         .routes(routes!(keys::key_list, keys::key_add))

@@ -59,8 +59,9 @@ pub(super) struct NewHold {
 pub(super) struct Approval {
     /// Name, also the hostname: an RFC 1123 label in lower case.
     name: String,
-    /// Image: `name` (its newest version), `name@version`, or a digest's beginning.
-    image: String,
+    /// Image: a channel (`name/stable`), `name` (its newest version), `name@version`, or a digest's beginning; left out:
+    /// what its discovery rule, else what its group says.
+    image: Option<String>,
     /// Which disk; needed when the node has several.
     #[serde(default)]
     disk: DiskRule,
@@ -223,7 +224,7 @@ pub(super) async fn node_approve(
         nodes::node_place(&app, node, change, &user.name).await?;
     }
     let despite = despite_burn_in.as_deref();
-    let deployment = nodes::node_approve(&app, node, &name, &image, disk, despite, &user.name).await?;
+    let deployment = nodes::node_approve(&app, node, &name, image.as_deref(), disk, despite, &user.name).await?;
     Ok((StatusCode::CREATED, Json(app.store.deployment_get(deployment).await?)))
 }
 

@@ -104,7 +104,7 @@ pub(super) fn build(
         archive.len() / 1000
     );
     build.reporter.say("initramfs", line)?;
-    store(build, recipe, release, packages, kernel, archive)
+    store(build, recipe, release, packages, kernel, archive, &source)
 }
 
 /// The packages that the recipe draws from.
@@ -133,6 +133,7 @@ fn store(
     packages: Vec<Package>,
     kernel: Vec<u8>,
     archive: Vec<u8>,
+    source: &Path,
 ) -> Result<BuiltImage, BuildError> {
     let mut header = Header::new(ManifestKind::Deployer, recipe.name.as_str(), build.version.as_str());
     header.packages = packages;
@@ -168,7 +169,8 @@ fn store(
         (ArtifactName::Kernel, kernel.into()),
         (ArtifactName::Initramfs, archive.into()),
     ];
-    publish::with_artifacts(build, header, entries, artifacts)
+    let components = publish::bill_components(source, &header)?;
+    publish::with_artifacts(build, header, entries, artifacts, components)
 }
 
 /// The packages that were unpacked, by their files in apt's cache.

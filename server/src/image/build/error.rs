@@ -8,6 +8,7 @@ use yaml::YamlError;
 use hardening::ApplyError;
 use imports::ImportError;
 
+use super::super::exclusive::ExclusiveError;
 use super::super::keys::KeyError;
 use super::super::module_key::ModuleKeyError;
 use super::super::recipe::RecipeError;
@@ -84,8 +85,8 @@ pub enum BuildError {
     /// Builds own files as the image will and mount `/proc` inside the tree.
     #[error("building an image needs root: it sets owners and runs the image's own tools inside its tree")]
     NotRoot,
-    /// Another build works in the same data folder.
-    #[error("another build is running (it holds {})", path.display())]
+    /// Another build, an import or a removal works in the same data folder.
+    #[error("another build, import or removal is at work (it holds {})", path.display())]
     Busy {
         /// The lock file.
         path: PathBuf,
@@ -206,6 +207,18 @@ pub enum BuildError {
         /// Where it was looked for.
         path: PathBuf,
     },
+}
+
+impl From<ExclusiveError> for BuildError {
+    fn from(error: ExclusiveError) -> Self {
+        match error {
+            ExclusiveError::Busy { path } => Self::Busy { path },
+            ExclusiveError::Io { path, source } => Self::Io {
+                what: format!("preparing {}", path.display()),
+                source,
+            },
+        }
+    }
 }
 
 impl BuildError {

@@ -31,8 +31,6 @@ mod publish;
 mod sources;
 mod walk;
 
-use std::fs::File;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use manifest::{Digest, KeyId, ManifestKind, Package};
@@ -41,6 +39,7 @@ pub use error::BuildError;
 pub use event::BuildEvent;
 pub use progress::{Count, Progress};
 
+use super::exclusive::Exclusive;
 use super::keys::Keys;
 use super::lock::{self, LOCK_FILE, Lock, LockChange};
 use super::recipe::{FILES_FOLDER, Recipe};
@@ -307,42 +306,31 @@ fn locked_version(epoch: i64, recipe: Digest) -> String {
 /// The folder of one build. While it lives, no other build works in the same data folder.
 struct WorkFolder {
     path: PathBuf,
-    _lock: File,
+    _lock: Exclusive,
 }
 
 impl WorkFolder {
     fn claim(data_dir: &Path) -> Result<Self, BuildError> {
-        let (builds, lock) = clean_up(data_dir)?;
+        let lock = clean_up(data_dir)?;
+        let builds = &lock.builds;
         let path = builds.join(uuid::Uuid::new_v4().simple().to_string());
         std::fs::create_dir(&path).map_err(BuildError::io(format!("preparing {}", path.display())))?;
         Ok(Self { path, _lock: lock })
     }
 }
 
-/// Takes the lock of a data folder's builds and removes what a build left that was killed. Gives the folder of builds.
-fn clean_up(data_dir: &Path) -> Result<(PathBuf, File), BuildError> {
-    let builds = data_dir.join("build");
+/// Takes the lock of a data folder's builds and removes what a build left that was killed.
+fn clean_up(data_dir: &Path) -> Result<Exclusive, BuildError> {
     let failed = |path: &Path| BuildError::io(format!("preparing {}", path.display()));
-    // Trees hold setuid programs and shadow files: nobody else looks in.
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&builds)
-        .map_err(failed(&builds))?;
-    let builds = builds.canonicalize().map_err(failed(&builds))?;
-    let lock_path = builds.join("lock");
-    let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
-    if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(BuildError::Busy { path: lock_path });
-    }
+    let lock = Exclusive::claim(data_dir)?;
     // With the lock held, whatever is here was left by a build that was killed.
-    for left in std::fs::read_dir(&builds).map_err(failed(&builds))? {
-        let left = left.map_err(failed(&builds))?.path();
+    for left in std::fs::read_dir(&lock.builds).map_err(failed(&lock.builds))? {
+        let left = left.map_err(failed(&lock.builds))?.path();
         if left.is_dir() {
             std::fs::remove_dir_all(&left).map_err(failed(&left))?;
         }
     }
-    Ok((builds, lock))
+    Ok(lock)
 }
 
 /// Removes what a build left that was killed.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use manifest::packs::{PackIndex, PackWriter, StoredPack, packing_order};
 use manifest::{Digest, Entry, EntryKind, Header, Manifest, ManifestError, ManifestKind, PathClass};
 
+use super::super::sbom::{self, Bill, Component, SbomFormat};
 use super::super::store::{ArtifactName, ImageParts, manifest_place};
 use super::progress::Count;
 use super::{Build, BuildError, BuiltImage, ToSign, files};
@@ -22,14 +23,30 @@ pub(super) fn tree(build: &Build, header: Header, entries: Vec<Entry>, root: &Pa
         let file = File::open(files::place(root, &entry.path));
         file.map_err(BuildError::io(format!("{}: reading", entry.path)))
     };
-    with_packs(build, header, entries, open)
+    let components = bill_components(root, &header)?;
+    with_contents(build, header, entries, Some(components), open)
 }
 
-/// Packs contents that `open` gives for each file, and stores the image.
+/// What the packages of a tree are, for the bill of materials.
+pub(super) fn bill_components(root: &Path, header: &Header) -> Result<Vec<Component>, BuildError> {
+    sbom::root::components(root, &header.packages).map_err(BuildError::io("reading what packages say of themselves"))
+}
+
+/// Packs contents that `open` gives for each file, and stores the image, which has no bill of materials.
 pub(super) fn with_packs<R: std::io::Read>(
     build: &Build,
     header: Header,
     entries: Vec<Entry>,
+    open: impl FnMut(&Entry) -> Result<R, BuildError>,
+) -> Result<BuiltImage, BuildError> {
+    with_contents(build, header, entries, None, open)
+}
+
+fn with_contents<R: std::io::Read>(
+    build: &Build,
+    header: Header,
+    entries: Vec<Entry>,
+    components: Option<Vec<Component>>,
     mut open: impl FnMut(&Entry) -> Result<R, BuildError>,
 ) -> Result<BuiltImage, BuildError> {
     let manifest = Manifest::new(header, entries)?;
@@ -64,7 +81,7 @@ pub(super) fn with_packs<R: std::io::Read>(
     }
     let packs = writer.finish()?;
     let stored_bytes = packs.size();
-    store(build, &manifest, packs, Vec::new(), stored_bytes)
+    store(build, &manifest, packs, Vec::new(), stored_bytes, components)
 }
 
 /// Contents of images that are in the store, as far as they can be read: nothing but the order in the packs hangs on it.
@@ -90,10 +107,12 @@ pub(super) fn with_artifacts(
     header: Header,
     entries: Vec<Entry>,
     artifacts: Vec<(ArtifactName, Bytes)>,
+    components: Vec<Component>,
 ) -> Result<BuiltImage, BuildError> {
     let manifest = Manifest::new(header, entries)?;
     let stored_bytes = artifacts.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-    store(build, &manifest, PackIndex::default(), artifacts, stored_bytes)
+    let packs = PackIndex::default();
+    store(build, &manifest, packs, artifacts, stored_bytes, Some(components))
 }
 
 fn store(
@@ -102,6 +121,7 @@ fn store(
     packs: PackIndex,
     artifacts: Vec<(ArtifactName, Bytes)>,
     stored_bytes: u64,
+    components: Option<Vec<Component>>,
 ) -> Result<BuiltImage, BuildError> {
     let header = &manifest.header;
     let (kind, name, version) = (header.kind, header.name.clone(), header.version.clone());
@@ -115,6 +135,9 @@ fn store(
         }
     };
     let is_signed = signature.is_some();
+    if let Some(components) = components {
+        put_bills(build, Digest::of(&bytes), header, components)?;
+    }
     let parts = ImageParts {
         manifest: bytes.into(),
         signature,
@@ -155,6 +178,18 @@ fn store(
         stored_bytes,
         to_sign,
     })
+}
+
+/// Stores the bills of materials beside the manifest that is to come.
+fn put_bills(build: &Build, image: Digest, header: &Header, components: Vec<Component>) -> Result<(), BuildError> {
+    let bill = Bill::new(image, header, components);
+    for format in SbomFormat::ALL {
+        let text = bill.encode(format).map_err(std::io::Error::other);
+        let text = text.map_err(BuildError::io("writing the bill of materials"))?;
+        let put = build.store.put_document(image, format.document(), text.into());
+        build.runtime.block_on(put)?;
+    }
+    Ok(())
 }
 
 /// The share of one class among all files; 1 when there are none.
