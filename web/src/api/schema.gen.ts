@@ -449,7 +449,7 @@ export interface paths {
         /** Lists a node's deployments, newest first, at most 100. */
         get: operations["node_deployments"];
         put?: never;
-        /** Asks for a deployment. The node's disk is wiped when it next boots its deployer. */
+        /** Asks for a deployment: at its next boot into the deployer, the node's disk becomes what the image says. */
         post: operations["node_deploy"];
         delete?: never;
         options?: never;

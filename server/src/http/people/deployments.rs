@@ -40,8 +40,7 @@ pub(super) struct DeploymentRequest {
     despite_burn_in: Option<String>,
 }
 
-/// Asks for a deployment. When the node next boots its deployer, its disk becomes what the image says: nothing else stays
-/// on it.
+/// Asks for a deployment: at its next boot into the deployer, the node's disk becomes what the image says.
 #[utoipa::path(post, path = "/nodes/{node}/deployments", tag = "deployments", request_body = DeploymentRequest,
     params(("node" = String, Path, description = "Id, name or MAC.")),
     responses((status = 201, body = DeploymentRecord), (status = "4XX", body = ErrorBody)))]
