@@ -15,6 +15,7 @@ pub const BIOS_CORE_PATH: &str = "/boot/grub/i386-pc/core.img";
 
 mod blob;
 pub mod build;
+pub mod bundle;
 mod class_lists;
 mod download;
 pub mod exclusive;

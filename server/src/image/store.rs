@@ -155,6 +155,25 @@ impl Document {
         Self::Cyclonedx,
         Self::Spdx,
     ];
+    /// All of them, in the order of a bundle.
+    pub(super) const BUNDLED: [Self; 5] = [
+        Self::Manifest,
+        Self::Signature,
+        Self::PackIndex,
+        Self::Cyclonedx,
+        Self::Spdx,
+    ];
+
+    /// Whether an image may be without it.
+    pub(super) const fn is_optional(self) -> bool {
+        matches!(self, Self::Cyclonedx | Self::Spdx)
+    }
+
+    /// The document of this name in the store.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Self::BUNDLED.into_iter().find(|document| document.name() == name)
+    }
+
     /// Its name in the store.
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use manifest::packs::{Extent, PackInfo, unpack};
+use manifest::packs::{Extent, PackIndex, PackInfo, unpack};
 use manifest::{Digest, EntryKind, Hasher, Manifest, ManifestError, ManifestKind, TreePath};
 
 use super::keys::TrustedKeys;
@@ -70,8 +70,34 @@ impl ImageStore {
                 }
             }
         }
-        self.check_packs(image, &mut good, &mut report).await?;
+        let packs = self.pack_index(image).await?;
+        self.check_against(&manifest, packs, good, &mut report).await?;
+        Ok(report)
+    }
 
+    /// Checks that the packs of this index and these artifacts hold every blob of a manifest. Says nothing of signatures.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    pub(super) async fn check_contents(
+        &self,
+        manifest: &Manifest,
+        packs: PackIndex,
+        artifacts: HashSet<Digest>,
+    ) -> Result<VerifyReport, StoreError> {
+        let mut report = VerifyReport::default();
+        self.check_against(manifest, packs, artifacts, &mut report).await?;
+        Ok(report)
+    }
+
+    async fn check_against(
+        &self,
+        manifest: &Manifest,
+        packs: PackIndex,
+        mut good: HashSet<Digest>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        self.check_packs(packs, &mut good, report).await?;
         let mut wanted = HashSet::new();
         for entry in &manifest.entries {
             let EntryKind::File(Some(content)) = entry.kind else {
@@ -90,7 +116,7 @@ impl ImageStore {
             }
         }
         report.blobs = wanted.len() as u64;
-        Ok(report)
+        Ok(())
     }
 
     async fn check_signature(
@@ -115,13 +141,13 @@ impl ImageStore {
 
     async fn check_packs(
         &self,
-        image: Digest,
+        packs: PackIndex,
         good: &mut HashSet<Digest>,
         report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         // A blob may go on in the next pack: hashers that are not done are carried over.
         let mut open = HashMap::new();
-        for pack in self.pack_index(image).await?.packs {
+        for pack in packs.packs {
             let bytes = match self.get_pack(pack.digest, None).await {
                 Ok(download) if download.size == pack.size => download.bytes().await?,
                 Ok(_) | Err(StoreError::NotFound { .. }) => {

@@ -1,6 +1,10 @@
 //! `plumbline channel …`, and the part of `plumbline image …` that keeps a store in order and carries it elsewhere.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
+
+use super::PlaceArguments;
 
 /// On channels.
 #[derive(Debug, Subcommand)]
@@ -85,6 +89,29 @@ pub enum UpkeepCommand {
         /// For how many hours everything is kept that is new, and packs that were repacked
         #[arg(long, default_value_t = 24, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(0..=8_760))]
         grace_hours: u32,
+    },
+    /// Write images of this machine's store to one file, signed, for a site without a network
+    ///
+    /// An export that was broken off leaves FILE.part; the same command goes on with it.
+    Export {
+        /// NAME (its newest version), NAME@VERSION, or a digest's beginning
+        #[arg(required = true, value_name = "IMAGE")]
+        images: Vec<String>,
+        /// The file; it must not be there
+        file: PathBuf,
+        /// Where the data is.
+        #[command(flatten)]
+        place: PlaceArguments,
+    },
+    /// Take the images of such a file into this machine's store, all of them or none
+    ///
+    /// Everything is checked before anything is listed. Packs that are there already are not written again.
+    Import {
+        /// The file
+        file: PathBuf,
+        /// Where the data is.
+        #[command(flatten)]
+        place: PlaceArguments,
     },
     /// Print the bill of materials of an image version
     Sbom {
