@@ -110,9 +110,9 @@ async fn import(output: Output, file: &Path, place: &PlaceArguments) -> anyhow::
         format!("{}@{} ({}){there}", image.name, image.version, image.digest.short())
     });
     output.say(&format!(
-        "{}: {} packs are new, {} were there",
+        "{}: {} new, {} were there",
         images.collect::<Vec<_>>().join(", "),
-        done.packs_new,
+        text::count(done.packs_new, "pack"),
         done.packs_there
     ))
 }

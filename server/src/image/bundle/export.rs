@@ -13,7 +13,7 @@ use super::super::build::Progress;
 use super::super::keys::Keys;
 use super::super::store::{ArtifactName, Document, ImageStore, StoreError};
 use super::{
-    BLOCK, BundleError, BundledImage, FORMAT, INDEX, INDEX_SIGNATURE, Index, Member, Part, header, padded, trust,
+    BLOCK, BundleError, BundledImage, FORMAT, INDEX, INDEX_SIGNATURE, Index, Member, Pace, Part, header, padded, trust,
 };
 
 /// A bundle that was written.
@@ -74,9 +74,9 @@ pub fn export(
         })?;
     }
     let total: u64 = index.members.iter().map(|member| member.size).sum();
+    let mut pace = Pace::default();
     for member in &index.members {
-        let line = format!("{} of {} MB", out.at / 1_000_000, total / 1_000_000);
-        progress.report("write", &line);
+        pace.report(progress, "write", out.at, total);
         let part = Part::parse(&member.path);
         out.put(&member.path, member.size, member.sha256, || match part {
             Some(part) => source.read(part),

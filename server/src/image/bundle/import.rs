@@ -21,7 +21,8 @@ use super::super::exclusive::Exclusive;
 use super::super::keys::{Keys, Signers};
 use super::super::store::{ArtifactName, Document, ImageStore, artifact_path, document_path, pack_path};
 use super::{
-    BLOCK, BundleError, DOCUMENT_BYTES_MAX, INDEX, INDEX_BYTES_MAX, INDEX_SIGNATURE, Index, Member, Part, padded, trust,
+    BLOCK, BundleError, DOCUMENT_BYTES_MAX, INDEX, INDEX_BYTES_MAX, INDEX_SIGNATURE, Index, Member, Pace, Part, padded,
+    trust,
 };
 
 /// Largest signature, in bytes.
@@ -99,11 +100,11 @@ impl Importing<'_> {
         let index = self.index(&mut reader)?;
         let total: u64 = index.members.iter().map(|member| member.size).sum();
         let mut images: BTreeMap<Digest, Waiting> = BTreeMap::new();
+        let mut pace = Pace::default();
         let (mut packs_new, mut packs_there) = (0, 0);
         let mut manifest: Option<(Digest, u64, Member, Bytes)> = None;
         for member in &index.members {
-            let line = format!("{} of {} MB", reader.at / 1_000_000, total / 1_000_000);
-            self.progress.report("read", &line);
+            pace.report(self.progress, "read", reader.at, total);
             let at = reader.at;
             // The index was checked to name nothing else.
             let part =

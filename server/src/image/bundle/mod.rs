@@ -22,6 +22,7 @@ mod import;
 mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use manifest::packs::PACK_BYTES_MAX;
 use manifest::{Digest, ManifestKind};
@@ -31,6 +32,7 @@ pub use error::BundleError;
 pub use export::{Exported, export};
 pub use import::{Imported, ImportedImage, import};
 
+use super::build::Progress;
 use super::store::{ArtifactName, Document};
 
 /// The index's name in a bundle.
@@ -192,6 +194,22 @@ impl Index {
 #[derive(Deserialize)]
 struct Form {
     format: u32,
+}
+
+/// Says how far it has come, every two seconds.
+#[derive(Default)]
+struct Pace {
+    said_at: Option<Instant>,
+}
+
+impl Pace {
+    fn report(&mut self, progress: &dyn Progress, stage: &str, done: u64, total: u64) {
+        if self.said_at.is_some_and(|at| at.elapsed() < Duration::from_secs(2)) {
+            return;
+        }
+        self.said_at = Some(Instant::now());
+        progress.report(stage, &format!("{} of {} MB", done / 1_000_000, total / 1_000_000));
+    }
 }
 
 /// Bytes that a member takes in the file beside its header.
