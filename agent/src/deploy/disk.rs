@@ -246,6 +246,7 @@ mod tests {
                 esp_label: "PL12AB34CD".to_owned(),
                 root_uuid: Uuid::nil(),
             },
+            trust: None,
             mode,
             known_roots: Vec::new(),
             keep: keep.iter().map(|path| path.parse().unwrap()).collect(),

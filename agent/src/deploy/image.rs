@@ -69,7 +69,9 @@ pub async fn write(wanted: &Wanted) -> anyhow::Result<Taken> {
     let order = verify::Order {
         digest: wanted.image,
         kind: ManifestKind::Os,
-        keys: PublicKey::parse(&wanted.key).and_then(TrustedKeys::of).context("the key")?,
+        keys: PublicKey::parse(&wanted.key)
+            .and_then(TrustedKeys::of)
+            .context("the key")?,
     };
     let (layer, _) = verify::layer(order, &images, &tracker)
         .await

@@ -11,7 +11,7 @@ use manifest::{
     Digest, EntryKind, FilesystemKind, Header, KeyId, Manifest, ManifestError, ManifestKind, PublicKey, Signature,
     TreePath, TrustedKeys, Untrusted,
 };
-use protocol::latest::{DeploySpec, ImageTrust, paths};
+use protocol::latest::{DeploySpec, paths};
 
 use super::Context;
 use super::fetch;
@@ -324,6 +324,7 @@ mod tests {
     use manifest::{Entry, FileContent, KeyPair, PathClass, Root, Xattrs};
 
     use super::*;
+    use protocol::latest::ImageTrust;
 
     fn manifest_of(contents: &[&[u8]]) -> (Manifest, PackIndex) {
         let mut writer = PackWriter::new(|_| Ok(()));

@@ -36,5 +36,5 @@ pub use glob::{PathPattern, wildcard_matches};
 pub use header::{FilesystemKind, Group, Header, Kernel, ManifestKind, Package, Root, Unit, User};
 pub use path::{TreePath, escape_bytes, unescape_bytes};
 pub use sign::{KeyPair, PublicKey, Signature};
-pub use trust::{KeyId, TRUSTED_KEYS_MAX, TrustedKeys, Untrusted};
 pub use squeeze::{squeeze, unsqueeze};
+pub use trust::{KeyId, TRUSTED_KEYS_MAX, TrustedKeys, Untrusted};

@@ -517,6 +517,8 @@ mod tests {
             channel: None,
             agent_layer: manifest::Digest::of(b"agent"),
             disk_rule: Default::default(),
+            mode: protocol::latest::DeployMode::InPlace,
+            keep: Vec::new(),
             layout: protocol::latest::Layout {
                 esp_mib: 256,
                 esp_volume_id: "0".into(),

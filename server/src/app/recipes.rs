@@ -109,11 +109,11 @@ fn view(name: &str, folder: &Path) -> RecipeView {
         Ok(Recipe::Os(recipe)) => {
             view.kind = Some("os".to_owned());
             view.extends = recipe.folders.len().saturating_sub(1);
-            view.packages = recipe.packages.len();
+            view.packages = recipe.base.packages().len();
         }
-        Ok(Recipe::Deployer(recipe)) => {
+        Ok(Recipe::Deployer(_, base)) => {
             view.kind = Some("deployer".to_owned());
-            view.packages = recipe.packages.len();
+            view.packages = base.packages.len();
         }
         Err(error) => view.error = Some(chain(&error)),
     }

@@ -135,14 +135,6 @@ impl Client {
         self.request(Method::POST, path, &[], None, LONG_LIMIT).await
     }
 
-    /// As [`Client::post_long`], with a body.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
-    pub async fn post_long_with(&self, path: Path<'_>, body: &Value) -> anyhow::Result<Value> {
-        self.request(Method::POST, path, &[], Some(body), LONG_LIMIT).await
-    }
-
     async fn request(
         &self,
         method: Method,

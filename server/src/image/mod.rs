@@ -38,7 +38,7 @@ pub use build::{
 };
 pub use download::{Download, PIECE_BYTES};
 pub use exclusive::{Exclusive, ExclusiveError};
-pub use keys::{KeyError, Keys, Signers, TrustedKeys};
+pub use keys::{KeyError, Keys, Signers};
 pub use module_key::{ModuleKey, ModuleKeyError};
 pub use recipe::{Recipe, RecipeError};
 pub use sbom::SbomFormat;

@@ -285,7 +285,8 @@ impl ImageStore {
             self.put(&artifact_path(image, name), bytes).await?;
         }
         let index: Bytes = parts.packs.encode()?.into();
-        self.put_squeezed(image, Document::ManifestSqueezed, &parts.manifest).await?;
+        self.put_squeezed(image, Document::ManifestSqueezed, &parts.manifest)
+            .await?;
         self.put_squeezed(image, Document::PackIndexSqueezed, &index).await?;
         self.put(&document_path(image, PACK_INDEX), index).await?;
         self.put(&document_path(image, MANIFEST), parts.manifest).await?;

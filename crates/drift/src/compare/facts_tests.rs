@@ -1,7 +1,7 @@
 use manifest::{Header, Kernel, Manifest, ManifestKind, Unit};
 
 use super::*;
-use crate::Expected;
+use crate::{Expected, ObservedRules, RuleProblem};
 
 fn package(name: &str, version: &str) -> Package {
     Package {

@@ -80,6 +80,8 @@ mod tests {
             stored_bytes: 1,
             files_by_class: BTreeMap::new(),
             registered_at: NOW - Duration::hours(age_hours),
+            signer: None,
+            unusable: None,
         }
     }
 

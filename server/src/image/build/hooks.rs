@@ -79,6 +79,7 @@ mod tests {
             reporter,
             store: ImageStore::open(folder.path()).unwrap(),
             keys: Keys::load_or_create(&folder.path().join("keys")).unwrap(),
+            data_dir: folder.path().to_owned(),
             work: folder.path().to_owned(),
             epoch: 0,
             version: "1".to_owned(),

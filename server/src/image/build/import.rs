@@ -16,6 +16,8 @@ use super::super::recipe::ImportedBase;
 use super::command::{command_in, run};
 use super::{Build, BuildError, files};
 
+/// What is pulled from registries, while it is incomplete; in the data folder.
+const PULLS_FOLDER: &str = "pulls";
 /// Largest file with an account, in bytes.
 const CREDENTIALS_BYTES_MAX: u64 = 4 << 10;
 /// Lines of progress are this far apart.
@@ -36,7 +38,10 @@ pub(super) fn tree(build: &Build, base: &ImportedBase, remove: &[PathPattern]) -
     let (source, pulled) = match base {
         ImportedBase::Path { path, tag } => (named(Source::detect(path, &limits)?, tag.as_deref()), None),
         ImportedBase::Registry { reference, .. } => {
-            let folder = build.pulls.join(Digest::of(reference.as_bytes()).to_string());
+            let folder = build
+                .data_dir
+                .join(PULLS_FOLDER)
+                .join(Digest::of(reference.as_bytes()).to_string());
             (from_registry(build, base, &folder, &limits)?, Some(folder))
         }
     };

@@ -31,6 +31,7 @@ mod publish;
 mod sources;
 mod walk;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use manifest::{Digest, KeyId, ManifestKind, Package};
@@ -203,14 +204,11 @@ pub async fn build_agent_layer(
 struct Build {
     reporter: Reporter,
     store: ImageStore,
+    /// The appliance's data folder.
     data_dir: PathBuf,
     keys: Keys,
     /// This build's own folder.
     work: PathBuf,
-    /// The appliance's keys.
-    keys_dir: PathBuf,
-    /// What is pulled from registries, while it is incomplete.
-    pulls: PathBuf,
     /// The instant the build began, or the lock's, in seconds since 1970; no time in an image is later.
     epoch: i64,
     /// The same instant as the version.
@@ -261,8 +259,6 @@ async fn blocking<T: Send + 'static>(
             data_dir: data_dir.clone(),
             keys: Keys::load_or_create(&data_dir.join("keys"))?,
             work: folder.path.clone(),
-            pulls: data_dir.join("pulls"),
-            keys_dir: data_dir.join("keys"),
             epoch: now.unix_timestamp(),
             version: version(now),
             lock: None,

@@ -35,7 +35,7 @@ pub(super) fn sign(build: &Build, root: &Path, release: &str) -> Result<usize, B
         return Ok(0);
     }
     require(&[("openssl", "openssl")])?;
-    let key = ModuleKey::load_or_create(&build.keys_dir)?;
+    let key = ModuleKey::load_or_create(&build.data_dir.join("keys"))?;
     for module in &found {
         let module = uncompressed(build, root, module)?;
         key.sign(&module)?;

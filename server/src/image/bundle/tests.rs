@@ -349,7 +349,9 @@ fn with_index(site: &Site, members: &[(String, Vec<u8>)], change: impl FnOnce(&m
     members[0].1 = index.encode().unwrap();
     members[1].1 = site
         .keys
-        .image
+        .image_signer()
+        .unwrap()
+        .unwrap()
         .sign(&members[0].1, "x")
         .unwrap()
         .as_str()
@@ -457,7 +459,7 @@ async fn a_bundle_of_an_unknown_site_is_refused_with_the_key_and_what_to_do() {
     let (site, _, file) = bundled().await;
     let there = Site::new();
     let error = text(there.import(&file).await.unwrap_err());
-    let minisign = site.keys.image.sign(b"x", "x").unwrap();
+    let minisign = site.keys.image_signer().unwrap().unwrap().sign(b"x", "x").unwrap();
     let comment = minisign.as_str().lines().next().unwrap_or_default().to_owned();
     assert!(
         error.contains("not trusted here") && error.contains("plumbline key add"),
