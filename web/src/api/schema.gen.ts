@@ -21,6 +21,145 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists builds, newest first, at most 200. */
+        get: operations["build_list"];
+        put?: never;
+        /** Has the server build a recipe, when those that wait before it are over. */
+        post: operations["build_start"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/builds/{build}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows one build. */
+        get: operations["build_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/builds/{build}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends a build: one that waits at once, one that runs within seconds. Nothing of it comes into the store. */
+        post: operations["build_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/builds/{build}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Gives what a build said, a piece at a time; waits for more when asked to. */
+        get: operations["build_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists all channels, with how many nodes follow each and how many of them are behind. */
+        get: operations["channel_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{image}/{channel}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows one channel with the nodes that follow it, at most 20,000, those that are behind first. */
+        get: operations["channel_get"];
+        /** Moves a channel to an image version of its name, and makes it when there is none. No node is changed by it. */
+        put: operations["channel_set"];
+        post?: never;
+        /** Forgets a channel; its history stays. */
+        delete: operations["channel_remove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{image}/{channel}/back": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Moves a channel back to what it named before. No node is changed by it. */
+        post: operations["channel_back"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{image}/{channel}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows the moves of a channel, newest first, at most 1,000; also of one that is removed. */
+        get: operations["channel_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/deployments/{id}": {
         parameters: {
             query?: never;
@@ -177,6 +316,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/group-images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists what groups of nodes are to have. */
+        get: operations["group_image_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/group-images/{group}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Says what nodes of a group are to have: what an approval or deployment without an image takes. No node is changed by it. */
+        put: operations["group_image_set"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/image-collections": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Removes image versions that nothing needs, and packs that no image names; or says what that would do. Takes minutes in
+         *     a large store.
+         */
+        post: operations["image_collect"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/images": {
         parameters: {
             query?: never;
@@ -205,7 +398,7 @@ export interface paths {
         get: operations["image_get"];
         put?: never;
         post?: never;
-        /** Removes an image version that no node and no deployment uses. */
+        /** Removes an image version that no node, open deployment or channel needs. */
         delete: operations["image_remove"];
         options?: never;
         head?: never;
@@ -246,6 +439,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/images/{reference}/facts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tells what an image version is beside its files (packages, units, accounts, …), and which nodes are to be like it. */
+        get: operations["image_facts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/images/{reference}/revoke": {
         parameters: {
             query?: never;
@@ -257,6 +467,23 @@ export interface paths {
         put?: never;
         /** Bars an image version. Nothing takes that back: a new build is another version. */
         post: operations["image_revoke"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/images/{reference}/sbom": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows the bill of materials of an image version: CycloneDX 1.6 or SPDX 2.3, JSON. */
+        get: operations["image_sbom"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -646,6 +873,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recipes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the recipes that the server may build, by name, each checked as it stands now. */
+        get: operations["recipe_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/remediation/plan": {
         parameters: {
             query?: never;
@@ -812,7 +1056,8 @@ export interface paths {
         };
         /**
          * Tells of changes as server-sent events: the event is the topic (`node`, `event`, `deployment`, `drift`, `review`,
-         *     `run`, `discovery`, `image`), its data the id of the node or run, where that is known. `all`: read everything again.
+         *     `run`, `discovery`, `image`, `build`), its data the id of the node, run or build, where that is known. `all`: read
+         *     everything again.
          */
         get: operations["stream_get"];
         put?: never;
@@ -950,8 +1195,11 @@ export interface components {
             disk?: components["schemas"]["DiskRule"];
             /** @description Node group; left out: it stays in the one it is in, at first `default`. */
             group?: string | null;
-            /** @description Image: `name` (its newest version), `name@version`, or a digest's beginning. */
-            image: string;
+            /**
+             * @description Image: a channel (`name/stable`), `name` (its newest version), `name@version`, or a digest's beginning; left out:
+             *     what its discovery rule, else what its group says.
+             */
+            image?: string | null;
             /** @description Name, also the hostname: an RFC 1123 label in lower case. */
             name: string;
             /** @description Rack. */
@@ -1034,6 +1282,85 @@ export interface components {
             order?: components["schemas"]["BootOrderRecord"] | null;
             restart?: components["schemas"]["RestartRecord"] | null;
         };
+        /** @description How far something is. */
+        BuildCount: {
+            /**
+             * Format: int64
+             * @description So many are done.
+             */
+            done: number;
+            /**
+             * Format: int64
+             * @description Of so many, where that is known.
+             */
+            total?: number | null;
+            /** @description Of what: `packages`, `bytes`. */
+            unit: string;
+        };
+        /**
+         * Format: uuid
+         * @description One building of an image from a recipe, as a job of the server.
+         */
+        BuildId: string;
+        /** @description A piece of what a build said. */
+        BuildLogPiece: {
+            /** @description There is nothing after it and never will be. */
+            is_complete: boolean;
+            /**
+             * Format: int64
+             * @description Where the next piece begins: for `after`.
+             */
+            next: number;
+            /** @description Whole lines, at most 64 KiB of them. */
+            text: string;
+        };
+        /** @description A build. */
+        BuildRecord: {
+            /** @description Who wanted it to end. */
+            cancelled_by?: string | null;
+            count?: components["schemas"]["BuildCount"] | null;
+            /** @description The same in a line; of one that waits, what for, where that is no other build of the queue. */
+            detail: string;
+            /** @description Why it failed, as the build said it; may be several lines. */
+            error?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was over.
+             */
+            finished_at?: string | null;
+            /** @description Id; later ones sort later. */
+            id: components["schemas"]["BuildId"];
+            /** @description Digest of the image that came of it, 64 hexadecimal digits. The image may have been removed since. */
+            image?: string | null;
+            /**
+             * Format: int64
+             * @description Bytes that its log has.
+             */
+            log_bytes: number;
+            /** @description The recipe's folder below the configured one. */
+            recipe: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            requested_at: string;
+            /** @description Who asked for it. */
+            requested_by: string;
+            /** @description What it does, or did last, in one word: `packages`, `configure`, `hooks`, `walk`, `pack`, …; empty before it begins. */
+            stage: string;
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            started_at?: string | null;
+            /** @description Where it stands. */
+            state: components["schemas"]["BuildState"];
+        };
+        /**
+         * @description Where a build stands.
+         * @enum {string}
+         */
+        BuildState: "queued" | "running" | "done" | "failed" | "cancelled";
         /**
          * Format: uuid
          * @description One burn-in of one node: tests that its deployer runs.
@@ -1087,6 +1414,185 @@ export interface components {
             from?: string | null;
             /** @description What it says now. */
             to?: string | null;
+        };
+        /** @description A move of a channel. */
+        ChannelMove: {
+            /** @description What it named before; none for its first image. */
+            from_image?: string | null;
+            /** @description That one's version. */
+            from_version?: string | null;
+            /**
+             * Format: int64
+             * @description Counts up, over all channels.
+             */
+            id: number;
+            /** @description `set`, `back` or `removed`. */
+            kind: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            moved_at: string;
+            /** @description Who. */
+            moved_by: string;
+            /** @description Why. */
+            reason: string;
+            /** @description What it names since; none when it was removed. */
+            to_image?: string | null;
+            /** @description That one's version. */
+            to_version?: string | null;
+        };
+        /** @description An installed node that follows a channel. */
+        ChannelNode: {
+            /** @description It is not the one that the channel names. */
+            behind: boolean;
+            /** @description Its group. */
+            group: string;
+            /** @description The image version it holds. */
+            image: string;
+            /** @description Its name, or its id. */
+            name: string;
+            /** @description The node. */
+            node_id: components["schemas"]["NodeId"];
+            /** @description That one's version. */
+            version: string;
+        };
+        /** @description Why something is done to a channel. */
+        ChannelReason: {
+            /** @description Why. */
+            reason: string;
+        };
+        /** @description A channel as it stands. */
+        ChannelRecord: {
+            /**
+             * Format: int64
+             * @description Nodes among them that hold another image version.
+             */
+            behind: number;
+            /** @description Image version it names. */
+            image: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            moved_at: string;
+            /** @description Who moved it last. */
+            moved_by: string;
+            /** @description `debian-12-gpu/stable`: the image's name and the channel's. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Installed nodes that follow it: installed by it, or of a group that is to have it.
+             */
+            nodes: number;
+            /** @description Image version that `back` leads to; none when there is none, or its data are removed. */
+            previous?: string | null;
+            /** @description That one's version. */
+            previous_version?: string | null;
+            /** @description Why. */
+            reason: string;
+            /** @description That one's version. */
+            version: string;
+        };
+        /** @description Where a channel is to lead. */
+        ChannelTarget: {
+            /** @description Image: `name` (its newest version), `name@version`, a digest's beginning, or another channel. */
+            image: string;
+            /** @description Why. */
+            reason: string;
+        };
+        /** @description A channel with the nodes that follow it. */
+        ChannelView: components["schemas"]["ChannelRecord"] & {
+            /** @description The nodes that follow it, those that are behind first. */
+            followers: components["schemas"]["ChannelNode"][];
+            /** @description Whether this request moved it, which may have stood there already; none when it was only shown. */
+            moved?: boolean | null;
+        };
+        /** @description One image version, kept or removed. */
+        CollectedImage: {
+            /**
+             * Format: int64
+             * @description Bytes of what only it uses, when it is removed.
+             */
+            bytes_freed: number;
+            /** @description Digest. */
+            digest: string;
+            /** @description `os`, `deployer` or `agent`. */
+            kind: string;
+            /** @description Name. */
+            name: string;
+            /** @description Why it stays. */
+            reasons: string[];
+            /** @description It was removed, or would be. */
+            removed: boolean;
+            /** @description Version. */
+            version: string;
+        };
+        /** @description A pack of which less than half was needed. */
+        CollectedPack: {
+            /**
+             * Format: int64
+             * @description Bytes of the new one; in a dry run what they would be about.
+             */
+            new_size: number;
+            /** @description Digest of the old pack. */
+            pack: string;
+            /**
+             * Format: int64
+             * @description Its bytes.
+             */
+            size: number;
+        };
+        /** @description What was done, or would be. */
+        Collection: {
+            /**
+             * Format: int64
+             * @description Bytes that are free now.
+             */
+            bytes_freed: number;
+            /** @description Packs that are damaged and were left alone, by digest: `image verify` names what is in them. */
+            damaged: string[];
+            /** @description Nothing was changed. */
+            dry_run: boolean;
+            /** @description All image versions. */
+            images: components["schemas"]["CollectedImage"][];
+            /**
+             * Format: int64
+             * @description Packs that were removed.
+             */
+            packs_removed: number;
+            /**
+             * Format: int64
+             * @description Packs that no image names and that stay until the grace time is over.
+             */
+            packs_waiting: number;
+            /** @description Packs that were repacked, at most 1,000; the old ones stay until the grace time is over. */
+            repacked: components["schemas"]["CollectedPack"][];
+            /**
+             * Format: int64
+             * @description Unfinished images that were removed: what a killed build left.
+             */
+            unfinished: number;
+            /**
+             * Format: int64
+             * @description Images in the store that wait for a signature; they stay, with their packs.
+             */
+            unsigned: number;
+        };
+        /** @description What is to be tidied, and what is kept. */
+        CollectionOrder: {
+            /** @description Only say what would be done. */
+            dry_run: boolean;
+            /**
+             * Format: int32
+             * @description For so many hours everything is kept that is new, and packs that were repacked; at most 8,760.
+             */
+            grace_hours: number;
+            /**
+             * Format: int32
+             * @description So many versions of each name are kept in any case, 1 to 1,000.
+             */
+            keep: number;
         };
         /**
          * @description A column of the plan, in the order of a file.
@@ -1144,6 +1650,8 @@ export interface components {
              * @description Attempts before it is given up.
              */
             attempts_max: number;
+            /** @description The channel that named it then, when it was asked for by one. */
+            channel?: string | null;
             /**
              * Format: date-time
              * @description When.
@@ -1192,8 +1700,11 @@ export interface components {
             despite_burn_in?: string | null;
             /** @description Which disk; needed when the node has several. */
             disk?: components["schemas"]["DiskRule"];
-            /** @description Image: `name` (its newest version), `name@version`, or a digest's beginning. */
-            image: string;
+            /**
+             * @description Image: a channel (`name/stable`), `name` (its newest version), `name@version`, or a digest's beginning; left out:
+             *     the channel it was installed by, else what its discovery rule, else what its group says.
+             */
+            image?: string | null;
             /**
              * @description Paths that stay with all below them, where the image allows something unlisted; at most 32, and only in place. The
              *     disk is then never wiped instead: the deployment fails.
@@ -1470,6 +1981,25 @@ export interface components {
             /** @description Variant hash. */
             variant: string;
         };
+        /** @description What a group of nodes is to have. */
+        GroupImage: {
+            /** @description The group. */
+            group: string;
+            /** @description A channel, `name`, `name@version`, or a digest's beginning. */
+            image: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            set_at: string;
+            /** @description Who said so. */
+            set_by: string;
+        };
+        /** @description What a group is to have. */
+        GroupTarget: {
+            /** @description Image: a channel (`name/stable`), `name`, `name@version`, or a digest's beginning; null: nothing is said. */
+            image?: string | null;
+        };
         /** @description How the server is. */
         Health: {
             /** @description `ok`. */
@@ -1554,6 +2084,72 @@ export interface components {
             /** @description How many paths are gone. */
             paths_removed: number;
         };
+        /** @description What an image is beside its files. */
+        ImageFacts: {
+            /** @description Filesystems of a node with it. */
+            filesystems: components["schemas"]["ImageFilesystem"][];
+            /** @description Groups. */
+            groups: components["schemas"]["ImageGroup"][];
+            kernel?: components["schemas"]["ImageKernel"] | null;
+            /** @description Kernel modules that must not be loaded. */
+            modules_forbidden: string[];
+            /** @description Kernel modules that must be loaded. */
+            modules_required: string[];
+            /** @description Nodes whose baseline has it, by name, at most 20,000. */
+            nodes: components["schemas"]["ImageNode"][];
+            /** @description Packages, by name. */
+            packages: components["schemas"]["ImagePackage"][];
+            /** @description Sysctls that must hold, by key. */
+            sysctls: {
+                [key: string]: string;
+            };
+            /** @description Unit files, by name. */
+            units: components["schemas"]["ImageUnit"][];
+            /** @description Accounts. */
+            users: components["schemas"]["ImageUser"][];
+        };
+        /** @description A filesystem of a node with the image. */
+        ImageFilesystem: {
+            /** @description `ext4` or `vfat`. */
+            filesystem: string;
+            /** @description Mount point. */
+            mount: string;
+        };
+        /** @description A group of an image. */
+        ImageGroup: {
+            /**
+             * Format: int32
+             * @description Number.
+             */
+            gid: number;
+            /** @description Members beside those whose own group it is. */
+            members: string[];
+            /** @description Name. */
+            name: string;
+        };
+        /** @description The kernel of an image. */
+        ImageKernel: {
+            /** @description Its command line, without what is per node or per boot. */
+            command_line: string;
+            /** @description `uname -r`. */
+            release: string;
+        };
+        /** @description A node that is to be like the image. */
+        ImageNode: {
+            /** @description Id. */
+            id: components["schemas"]["NodeId"];
+            /** @description Name, once somebody gave it one. */
+            name?: string | null;
+        };
+        /** @description A package of an image. */
+        ImagePackage: {
+            /** @description Debian architecture. */
+            architecture: string;
+            /** @description Name. */
+            name: string;
+            /** @description Version. */
+            version: string;
+        };
         /** @description A registered image version. */
         ImageRecord: {
             /** @description Debian architecture. */
@@ -1609,15 +2205,31 @@ export interface components {
             /** @description How many there are. */
             users_count: number;
         };
-        /** @description A node that has something to do with an image. */
+        /** @description A unit file of an image. */
+        ImageUnit: {
+            /** @description Name with suffix. */
+            name: string;
+            /** @description Its state: `enabled`, `disabled`, `static`, `masked`, …. */
+            state: string;
+        };
+        /** @description An account of an image. */
         ImageUser: {
             /**
-             * @description `runs`: it was installed from it; `waits`: a deployment of it is open; `proposed`: the discovery rule that placed
-             *     the node proposes images of this name.
+             * Format: int32
+             * @description Number of its own group.
              */
-            how: string;
-            /** @description Its name, or its id. */
-            node: string;
+            gid: number;
+            /** @description Home folder. */
+            home: string;
+            /** @description Login name. */
+            name: string;
+            /** @description Login shell. */
+            shell: string;
+            /**
+             * Format: int32
+             * @description Number.
+             */
+            uid: number;
         };
         /** @description What an import did, or would do. */
         Imported: {
@@ -1837,6 +2449,11 @@ export interface components {
             port_description?: string | null;
             /** @description System name. */
             system_name?: string | null;
+        };
+        /** @description What is to be built. */
+        NewBuild: {
+            /** @description Name of the recipe's folder. */
+            recipe: string;
         };
         /** @description Why a node is held back. */
         NewHold: {
@@ -2397,6 +3014,21 @@ export interface components {
             /** @description Current stage. */
             stage: components["schemas"]["Stage"];
         };
+        /** @description A recipe, checked as it stands now. */
+        RecipeView: {
+            /** @description What is wrong with it, with file, line and the line itself where these are known; none when it can be built. */
+            error?: string | null;
+            /** @description Recipes that it lies on. */
+            extends: number;
+            /** @description Its versions of packages are written down: it gives the same image each time. */
+            is_locked: boolean;
+            /** @description `os` or `deployer`; none when it cannot be used. */
+            kind?: string | null;
+            /** @description Name of its folder. */
+            name: string;
+            /** @description Packages that it and those name. */
+            packages: number;
+        };
         /** @description A wide-spread finding that a person lets be repaired in a node group. */
         ReleaseRecord: {
             /**
@@ -2829,6 +3461,355 @@ export interface operations {
             };
         };
     };
+    build_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_start: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewBuild"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id. */
+                build: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id. */
+                build: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildRecord"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    build_log: {
+        parameters: {
+            query?: {
+                /** @description Bytes of it that were read already. */
+                after?: number;
+                /** @description Seconds to wait for a line when there is none; at most 25 are waited. */
+                wait_secs?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id. */
+                build: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildLogPiece"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelRecord"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelTarget"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_remove: {
+        parameters: {
+            query: {
+                /** @description Why. */
+                reason: string;
+            };
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_back: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelReason"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    channel_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The image's name. */
+                image: string;
+                /** @description The channel's name. */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelMove"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     deployment_get: {
         parameters: {
             query?: never;
@@ -3185,6 +4166,96 @@ export interface operations {
             };
         };
     };
+    group_image_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupImage"][];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    group_image_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The group's name. */
+                group: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GroupTarget"];
+            };
+        };
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    image_collect: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CollectionOrder"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Collection"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     image_list: {
         parameters: {
             query?: never;
@@ -3217,7 +4288,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
             };
             cookie?: never;
@@ -3247,7 +4318,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
             };
             cookie?: never;
@@ -3275,7 +4346,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
                 /** @description The one it is compared with, likewise. */
                 other: string;
@@ -3310,7 +4381,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
                 /** @description The one it is compared with, likewise. */
                 other: string;
@@ -3325,6 +4396,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["VariantDiff"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    image_facts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `name`, `name@version`, or a digest's beginning. */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageFacts"];
                 };
             };
             "4XX": {
@@ -3371,12 +4472,45 @@ export interface operations {
             };
         };
     };
+    image_sbom: {
+        parameters: {
+            query?: {
+                /** @description In which form; left out: `cyclonedx`. */
+                format?: "cyclonedx" | "spdx";
+            };
+            header?: never;
+            path: {
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     image_verify: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                /** @description `name`, `name@version`, or a digest's beginning. */
+                /** @description `name`, `name@version`, a channel (`name%2Fstable`), or a digest's beginning. */
                 reference: string;
             };
             cookie?: never;
@@ -4298,6 +5432,33 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Imported"];
+                };
+            };
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    recipe_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecipeView"][];
                 };
             };
             "4XX": {
