@@ -9,7 +9,7 @@ use netboot::dhcp::{Header, MessageType, OptionList, Reply};
 use store::Store;
 use testkit::TestDatabase;
 
-use super::support::deployer_register;
+use super::support::deployer_put;
 use super::wires::{LIMIT, Machine, Program, bare, get, ip};
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -88,8 +88,8 @@ async fn two_interfaces_boot_their_own_machines_and_neither_speaks_on_the_other(
     }
     let database = TestDatabase::create().await;
     let store = Store::new(database.pool.clone());
-    deployer_register(&store).await;
     let folder = tempfile::tempdir().unwrap();
+    deployer_put(&folder.path().join("data"), &store).await;
     std::fs::create_dir(folder.path().join("loaders")).unwrap();
     std::fs::write(folder.path().join("loaders/snponly.efi"), "a loader").unwrap();
     let config = folder.path().join("plumbline.toml");

@@ -10,9 +10,10 @@ use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use manifest::Digest;
+use manifest::{Digest, Header, Manifest, ManifestKind};
 use plumbline::app::App;
 use plumbline::config::Config;
+use plumbline::image::{ArtifactName, ImageParts, ImageStore, Keys};
 use store::{NewImage, Store};
 use testkit::TestDatabase;
 use tokio::net::TcpListener;
@@ -120,10 +121,31 @@ impl Listener {
     }
 }
 
+/// Puts a signed deployer into a data folder and makes it known, as far as a script needs it: a server that runs looks
+/// whether it is there.
+pub async fn deployer_put(data_dir: &Path, store: &Store) {
+    let keys = Keys::load_or_create(&data_dir.join("keys")).unwrap();
+    let header = Header::new(ManifestKind::Deployer, "deployer", "20260101T000000Z");
+    let bytes = Manifest::new(header, Vec::new()).unwrap().encode().unwrap();
+    let artifacts = [ArtifactName::Kernel, ArtifactName::Initramfs];
+    let parts = ImageParts {
+        signature: Some(keys.image_signer().unwrap().unwrap().sign(&bytes, "deployer").unwrap()),
+        manifest: bytes.into(),
+        packs: Default::default(),
+        artifacts: artifacts.map(|name| (name, "content".into())).to_vec(),
+    };
+    let digest = ImageStore::open(data_dir).unwrap().put_image(parts).await.unwrap();
+    register(store, digest).await;
+}
+
 /// Makes a deployer known for amd64, as far as a script needs it.
 pub async fn deployer_register(store: &Store) {
+    register(store, Digest::of(b"deployer")).await;
+}
+
+async fn register(store: &Store, digest: Digest) {
     let image = NewImage {
-        digest: Digest::of(b"deployer"),
+        digest,
         kind: "deployer".to_owned(),
         name: "deployer".to_owned(),
         version: "20260101T000000Z".to_owned(),

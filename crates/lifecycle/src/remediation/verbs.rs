@@ -120,6 +120,8 @@ mod tests {
                 "user -",
                 "group -",
                 "group -",
+                "hardening -",
+                "hardening -",
             ]
         );
     }

@@ -491,7 +491,7 @@ async fn a_bundle_of_an_unknown_site_is_refused_with_the_key_and_what_to_do() {
     let mut edited = good.clone();
     edited[0].1.extend_from_slice(b" ");
     let error = refusal(&twin, &bundle_of(&edited)).await;
-    assert!(error.contains("changed after signing"), "{error}");
+    assert!(error.contains("changed after it was signed"), "{error}");
 }
 
 #[tokio::test]
