@@ -129,7 +129,7 @@ impl Clearing<'_, '_> {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             if let Ok(file) = openat(folder, name, flags, Mode::empty()) {
                 let is_free = keep::free(&file);
-                if is_free && sizes.contains(&size) && self.use_later(found, folder, name, File::from(file), size)? {
+                if is_free && sizes.contains(&size) && self.use_later(found, folder, name, &File::from(file), size)? {
                     return Ok(());
                 }
             }
@@ -145,10 +145,10 @@ impl Clearing<'_, '_> {
         found: &mut Found<'_>,
         folder: &OwnedFd,
         name: &[u8],
-        file: File,
+        file: &File,
         size: u64,
     ) -> Result<bool, Errno> {
-        let Some(digest) = keep::digest_of(&file, size) else {
+        let Some(digest) = keep::digest_of(file, size) else {
             return Ok(false);
         };
         let content = FileContent { size, digest };

@@ -72,7 +72,7 @@ impl PackIndex {
 
     /// Compressed bytes between two runs of the same pack.
     fn gap(&self, before: &Run, after: &Run) -> Option<u64> {
-        let between = (before.pack == after.pack).then(|| before.frames.end..after.frames.start)?;
+        let between = (before.pack == after.pack).then_some(before.frames.end..after.frames.start)?;
         let frames = self.packs[before.pack].frames.get(between)?;
         Some(frames.iter().map(|frame| frame.size).sum())
     }

@@ -69,7 +69,7 @@ pub enum Recipe {
     /// An operating system root.
     Os(Box<OsRecipe>),
     /// The ramdisk that commissions and installs, and what its programs are drawn from.
-    Deployer(Box<DeployerRecipe>, PackagesBase),
+    Deployer(Box<DeployerRecipe>, Box<PackagesBase>),
 }
 
 /// Only the field that says which kind of recipe follows.
@@ -106,7 +106,7 @@ impl Recipe {
                 let recipe: DeployerRecipe = yaml::parse(&path, &text)?;
                 let base = recipe.base(folder).map_err(wrong)?;
                 check_besides(base.besides()).map_err(wrong)?;
-                Ok(Self::Deployer(Box::new(recipe), base))
+                Ok(Self::Deployer(Box::new(recipe), Box::new(base)))
             }
             other => Err(wrong((
                 "kind",
