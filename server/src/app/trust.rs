@@ -92,10 +92,9 @@ pub async fn refresh(app: &App) -> Result<(), AppError> {
                 let seen = look(app, &signers, &image, *written).await?;
                 (seen.signer, seen.problem)
             }
-            None => (
-                image.signer.as_deref().and_then(|id| id.parse().ok()),
-                Some("it is not signed: its signature is gone from the store".to_owned()),
-            ),
+            // A folder that is not there, or a store that is put back, says nothing against its images: whoever fetches one
+            // without a signature refuses it.
+            None => (image.signer.as_deref().and_then(|id| id.parse().ok()), None),
         };
         let against = signer.and_then(|signer| signers.against(image.digest, kind_of(&image), signer));
         // What a person decided comes before what was found.
