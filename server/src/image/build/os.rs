@@ -63,6 +63,8 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
     for hook in &recipe.hooks {
         hooks::run(build, &root, hook, recipe.hook_secs_max)?;
     }
+    // Before the rules are: one about vfat depends on there being an EFI system partition.
+    copy_loaders(&root, loaders_dir)?;
     let hardened = match &recipe.hardening {
         Some(hardening) => hardening::bring_about(build, &root, hardening)?,
         None => Applied::default(),
@@ -70,7 +72,6 @@ pub(super) fn build(build: &Build, recipe: &OsRecipe, loaders_dir: &Path) -> Res
 
     let kernel = kernel(build, &brought, command_line)?;
 
-    copy_loaders(&root, loaders_dir)?;
     files::remove(&root, &recipe.remove)?;
     clean::at_the_end(&root)?;
     create_what_boot_would(build, &root)?;
