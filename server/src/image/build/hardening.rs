@@ -12,6 +12,7 @@ use manifest::{HARDENING_PROFILE_PATH, HARDENING_REPORT_PATH};
 use serde::Serialize;
 
 use super::super::recipe::{Hardening, Line, Word};
+use super::command::{command_in, output};
 use super::{Build, BuildError, files};
 
 /// Rules named in one error.
@@ -76,6 +77,7 @@ pub(super) fn command_line(recipe: Option<&Line>, demands: &Demands) -> String {
 pub(super) fn bring_about(build: &Build, root: &Path, hardening: &Hardening) -> Result<Applied, BuildError> {
     let applied =
         apply(&hardening.profile, root, &hardening.waivers, build.day()).map_err(BuildError::HardeningApply)?;
+    audit_rules(build, root)?;
     let line = format!(
         "profile {}: {} paths changed, {} rules waived",
         hardening.profile.name,
@@ -84,6 +86,17 @@ pub(super) fn bring_about(build: &Build, root: &Path, hardening: &Hardening) -> 
     );
     build.reporter.say("hardening", line)?;
     Ok(applied)
+}
+
+/// Puts the files of `/etc/audit/rules.d` together as auditd would at a node's first start, so that it finds nothing to
+/// write then.
+fn audit_rules(build: &Build, root: &Path) -> Result<(), BuildError> {
+    if !root.join("usr/sbin/augenrules").is_file() && !root.join("sbin/augenrules").is_file() {
+        return Ok(());
+    }
+    output("augenrules", command_in(root, "augenrules", build.epoch))?;
+    files::remove(root, &["/etc/audit/audit.rules.prev".parse()?])?;
+    Ok(())
 }
 
 /// Looks at the finished tree, refuses it where a rule fails or could not be looked at, and leaves profile and report
