@@ -423,11 +423,10 @@ fn rules_of_hardening_are_compared_where_the_image_carries_a_profile() {
         expected: expected.to_owned(),
         found: found.to_owned(),
     };
-    let problems = vec![problem(
-        "/proc/net/tcp",
-        "no listener beyond 22",
-        "TCP port 111 listens",
-    )];
+    let problems = vec![
+        problem("/proc/net/tcp", "no listener beyond 22", "TCP port 111 listens"),
+        problem("/proc/net/tcp", "none on 23", "TCP port 23 listens"),
+    ];
     observed.hardening = Ok(ObservedRules {
         looked_at: 80,
         failed: [("NET-13".to_owned(), problems)].into(),
@@ -440,7 +439,8 @@ fn rules_of_hardening_are_compared_where_the_image_carries_a_profile() {
     assert_eq!(
         lines(&findings),
         [
-            "hardening NET-13: /proc/net/tcp=no listener beyond 22 > /proc/net/tcp=TCP port 111 listens",
+            "hardening NET-13: /proc/net/tcp=no listener beyond 22; none on 23 > \
+             /proc/net/tcp=TCP port 111 listens; TCP port 23 listens",
             "hardening KRN-16? denied"
         ]
     );

@@ -67,18 +67,11 @@ pub fn fold_findings(differences: Vec<Difference>, ownership: &Ownership) -> Vec
         of_kind.map(|difference| difference.key.clone()).collect()
     };
     let (packages, units) = (keys(FindingKind::Package), keys(FindingKind::Unit));
-    let differences: Vec<Difference> = {
-        let is_told = |rule: &Difference| !super::hardening::is_explained(rule, &differences);
-        let told: Vec<bool> = differences
-            .iter()
-            .map(|difference| difference.kind != FindingKind::Hardening || is_told(difference))
-            .collect();
-        let mut told = told.into_iter();
-        differences
-            .into_iter()
-            .filter(|_| told.next().unwrap_or(true))
-            .collect()
-    };
+    // Rules are the last kind, so the order stays.
+    let is_rule = |difference: &Difference| difference.kind == FindingKind::Hardening;
+    let (mut rules, mut differences): (Vec<_>, Vec<_>) = differences.into_iter().partition(is_rule);
+    rules.retain(|rule| !super::hardening::is_explained(rule, &differences));
+    differences.append(&mut rules);
     if packages.is_empty() && units.is_empty() {
         return differences;
     }

@@ -4,11 +4,13 @@
 //! well. One cause is one finding, so a rule is told only where nothing else that was found explains it: what runs
 //! otherwise than the files say, what listens, what the firmware does, what a waiver allowed until yesterday.
 
+use std::collections::BTreeMap;
+
 use manifest::PathPattern;
 
 use super::FactFindings;
 use super::value_text;
-use crate::{Attributes, Difference, ExpectedFacts, FindingKind, ObservedFacts};
+use crate::{Attributes, Difference, ExpectedFacts, FindingKind, ObservedFacts, RuleProblem};
 
 pub(super) fn compare(findings: &mut FactFindings, expected: &ExpectedFacts, observed: &ObservedFacts) {
     let kind = FindingKind::Hardening;
@@ -20,11 +22,20 @@ pub(super) fn compare(findings: &mut FactFindings, expected: &ExpectedFacts, obs
     };
     findings.counted(kind, rules.looked_at);
     for (id, problems) in &rules.failed {
-        let side = |text: fn(&crate::RuleProblem) -> &str| {
-            let pairs = problems
-                .iter()
-                .map(|problem| (problem.place.clone(), value_text(text(problem).as_bytes())));
-            Some(Attributes::from_pairs(pairs))
+        // Two problems at one place are told together: neither may stand for the other.
+        let side = |text: fn(&RuleProblem) -> &str| {
+            let mut texts: BTreeMap<String, String> = BTreeMap::new();
+            for problem in problems {
+                let at = texts.entry(problem.place.clone()).or_default();
+                if !at.is_empty() {
+                    at.push_str("; ");
+                }
+                at.push_str(text(problem));
+            }
+            let pairs = texts.into_iter();
+            Some(Attributes::from_pairs(
+                pairs.map(|(place, text)| (place, value_text(text.as_bytes()))),
+            ))
         };
         findings.differs(
             kind,
@@ -40,7 +51,9 @@ pub(super) fn compare(findings: &mut FactFindings, expected: &ExpectedFacts, obs
 
 /// Whether other findings of the node say all that a rule's finding says.
 pub(super) fn is_explained(rule: &Difference, others: &[Difference]) -> bool {
-    let Some(actual) = &rule.actual else { return false };
+    let Some(actual) = rule.actual.as_ref().filter(|actual| !actual.0.is_empty()) else {
+        return false;
+    };
     actual.0.iter().all(|(place, found)| {
         let wanted = rule
             .expected
@@ -140,6 +153,11 @@ mod tests {
         assert!(
             !is_explained(&two, &[file("/etc/motd")]),
             "one of two places is not explained"
+        );
+        two.actual = Some(Attributes::default());
+        assert!(
+            !is_explained(&two, &[file("/etc/motd")]),
+            "nothing said is nothing explained"
         );
     }
 }
